@@ -75,6 +75,8 @@ class Setup:
     """What a launch would take the high side's program natively (see native/scheduling/fikit.hpp)."""
     told_every: int = 1
     """Of the high side's waits the policy is told of one in so many; 0: of none."""
+    polled: bool = False
+    """The high side waits by looking at memory that its last kernel writes: it issues no mark for that."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -136,6 +138,7 @@ class Replayer:
                 rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
                 ",".join(map(str, setup.sizes())) or "-", setup.pace,
                 round(setup.spared_us * 1e3), setup.told_every,
+                int(setup.polled),
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(

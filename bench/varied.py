@@ -120,6 +120,34 @@ def graphs() -> tuple[list[Varied], list[Workload]]:
     return high, [load_workload(name) for name in LOW]
 
 
+def polled() -> tuple[list[Varied], list[Workload]]:
+    """Control loops and services in C++: kernels launched as fast as can be, hardly a pause; training."""
+    rng = random.Random(38)
+
+    def kernels(count: int, median_us: float, blocks: tuple[int, int]) -> Workload:
+        recipe = Recipe(
+            "polled", rng.randrange(1000), layers=1, kernels=count, median_us=median_us, spread=0.1,
+            gap_us=0, blocks=blocks,
+        )  # fmt: skip
+        made = make(recipe).operations[4 : 4 + count]
+        length = max(2.5 * count, sum(each.dur_us for each in made))
+        return Workload("", length / 1e3, tuple(replace(each, at_us=0.0) for each in made), 0.0)
+
+    def named(name: str, *iterations: Workload) -> Varied:
+        return Varied(name, tuple(_named(each, name) for each in iterations))
+
+    loop, group, tokens = kernels(1, 9, (32, 32)), kernels(9, 7, (66, 66)), kernels(250, 3, (24, 56))
+    high = [
+        named("control_loop", loop),
+        named("groups", group),
+        named("groups_thinking", *(replace(group, pause_us=rng.uniform(20, 150)) for _ in range(37))),
+        named("decoding", replace(tokens, pause_us=60.0)),
+        named("batches", *(replace(_reshaped(kernels(40, 8, (16, 216)), rng.uniform(0.3, 1)), pause_us=300.0)
+                           for _ in range(8))),
+    ]  # fmt: skip
+    return high, [load_workload(name) for name in LOW]
+
+
 def sizes() -> tuple[list[Workload], list[Workload]]:
     """Recorded inference and training on less data and on more, with which ResNet-50 fills the GPU itself."""
 

@@ -47,6 +47,7 @@ struct Settings {
     Nanoseconds long_block = 0;  // kernels with longer blocks go to `long_partition`
     Nanoseconds spared = 0;      // of a high program, by each launch (policy.hpp)
     uint64_t told_every = 1;     // of a high program's waits the policy is told of one in so many; 0: of none
+    bool polled = false;         // high programs look at memory that their last kernels write
     uint16_t all_partition = 0, long_partition = 0;
 };
 

@@ -18,7 +18,10 @@ constexpr Nanoseconds look = 200;            // the dispatch thread, to take not
 constexpr Nanoseconds timing_events = 2480;  // two around a launch
 constexpr Nanoseconds mark_delay = 2000;     // a high session's burst is marked after so long a pause
 constexpr uint32_t mark_every = 128;         // steps, at most, between marks of a busy session
+constexpr uint32_t mark_row = 32;            // of a high session that launches without a pause, beside others
+constexpr Nanoseconds mark_work = 20'000;    // the same, while their work is in flight
 constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
+constexpr Nanoseconds read_after = 700;      // what a kernel has written, by who reads it all the time
 constexpr size_t steps_limit = 256;
 constexpr uint32_t mark_tag = UINT32_MAX;
 constexpr Nanoseconds least_duration = 1000;
@@ -114,18 +117,19 @@ inline bool Gate::has_mark(const Session& session) {
            (last > 0 && operations[last - 1].joined);
 }
 
-// Of a wait that nobody is told of its program says nothing in what it launches next, either.
+// Of a wait that nobody is told of its program says nothing in what it launches next, either. Who polls tells
+// of the first: it starts up as all do.
 inline void Gate::tell_waited(const Session& session, Nanoseconds now) {
     const uint64_t wait = session.steps - (session.enqueued_at == session.begun ? 1 : 0);
-    if (settings_.told_every != 0 && wait % settings_.told_every == 0)
-        policy_->awaited(session.index, false, now);
+    const bool every = settings_.told_every != 0 && wait % settings_.told_every == 0;
+    if (polls(session) ? wait == 1 : every) policy_->awaited(session.index, false, now);
 }
 
 // Sets when the tenant's next record is in its ring; whatever that depends on has changed.
 inline void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
     if (all_launched(session))
-        session.head_at = session.awaited ? Gpu::never : session.enqueued_at + enqueue;
+        session.head_at = session.awaited || polls(session) ? Gpu::never : session.enqueued_at + enqueue;
     else if (session.waits || session.in_flight >= steps_limit)
         session.head_at = Gpu::never;
     else
@@ -184,6 +188,7 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     step.beside = beside_.enter(step.work);
     ++stream.unmarked;
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
+    if (session.head_at > session.last_issue) session.row_at = now;
     session.last_issue = now + cost;
     session.unmarked_work += step.work.expected;
     waiting_ -= session.waits;
@@ -191,9 +196,11 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
     if (++session.in_flight == steps_limit) session.held_from = now;
     session.next = last + 1;
+    ++session.launched;
     ++session.unmarked;
     look_ahead(session);
     policy_->issued(session.index, step.work, now + cost);
+    if (session.high && session.row_at != now) policy_->lagged(session.index, now + cost - session.row_at);
     if (session.held_up && session.head_at > now && session.in_flight < steps_limit) {
         session.held_up = false;
         policy_->held(session.index, 0);
@@ -257,10 +264,20 @@ inline Nanoseconds Gate::due() const {
     return std::max(at, free_at_);
 }
 
+inline bool Gate::others_in_flight(const Session& session) const {
+    for (const Session& other : sessions_)
+        if (&other != &session && other.in_flight > 0) return true;
+    return false;
+}
+
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
 inline Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
+        if (sessions_.size() > 1 && session.unmarked > 0 &&
+            (session.unmarked >= mark_row ||
+             (session.unmarked_work >= mark_work && others_in_flight(session))))
+            return mark(session, true);
         if (!all_launched(session)) return issue(session, now, 0);
         if (!has_mark(session)) tell_waited(session, now);
         return synchronise(session);
@@ -352,13 +369,7 @@ inline void Gate::complete(const Completion& completion) {
         sooner(seen);
         --session.marks;
         if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
-        if (session.high && seen >= settings_.warmup && seen < end_) {
-            session.result.iterations.push_back(seen - session.begun);
-            session.result.kinds.push_back(session.iteration);
-        }
-        begin(session, seen + session.program->iterations[session.iteration++].pause);
-        sooner(session.head_at);
-        return;
+        return finish(session, seen);
     }
     const Operation& operation = session.program->operations[completion.tag];
     if (completion.at >= settings_.warmup && completion.at < end_)
@@ -367,6 +378,19 @@ inline void Gate::complete(const Completion& completion) {
     step.started = std::min(step.started, completion.started);
     step.at = completion.at;
     stream.over += !operation.joined;
+    if (!polls(session) || operation.joined || ++session.over < session.launched || !all_launched(session))
+        return;
+    finish(session, completion.at + read_after);
+}
+
+// What the tenant waited for is over, as it sees then: an iteration is.
+inline void Gate::finish(Session& session, Nanoseconds seen) {
+    if (session.high && seen >= settings_.warmup && seen < end_) {
+        session.result.iterations.push_back(seen - session.begun);
+        session.result.kinds.push_back(session.iteration);
+    }
+    begin(session, seen + session.program->iterations[session.iteration++].pause);
+    sooner(session.head_at);
 }
 
 void Gate::run(Result& result) {

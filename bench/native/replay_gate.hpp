@@ -47,6 +47,7 @@ class Gate {
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
+        Nanoseconds row_at = 0;              // since then it has had something ready all the time
         Nanoseconds head_at = 0;             // when the tenant's next record is in its ring
         Nanoseconds usual = 0;               // what its measured kernels take in the mean
         Nanoseconds held_from = Gpu::never;  // since then as much as may be is in flight
@@ -54,6 +55,7 @@ class Gate {
         size_t next = 0, in_flight = 0;
         size_t iteration = 0;              // of the program's
         uint64_t steps = 0;                // begun
+        uint64_t launched = 0, over = 0;   // operations, those of a graph as one
         uint32_t unmarked = 0, marks = 0;  // marks: on their way
         Nanoseconds unmarked_work = 0;
         TenantResult result;
@@ -69,11 +71,13 @@ class Gate {
     static bool all_launched(const Session& session) {
         return session.next == session.program->iterations[session.iteration].end;
     }
+    bool polls(const Session& session) const { return settings_.polled && session.high; }
     static bool has_mark(const Session& session);
     void tell_waited(const Session& session, Nanoseconds now);
     Nanoseconds mark_due(const Session& session) const;
     void look_ahead(Session& session) const;
     Nanoseconds due() const;
+    bool others_in_flight(const Session& session) const;
     // Something that the dispatch thread will take note of.
     void sooner(Nanoseconds at) { due_ = std::min(due_, std::max(at, free_at_)); }
     Nanoseconds serve(Nanoseconds now);
@@ -85,6 +89,7 @@ class Gate {
     void describe(const Session& session, scheduling::Work& work) const;
     void observe(const Notice& notice);
     void complete(const Completion& completion);
+    void finish(Session& session, Nanoseconds seen);
 
     const Settings& settings_;
     Gpu gpu_;

@@ -197,7 +197,7 @@ std::vector<Run> read(std::istream& input) {
             !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
               settings.in_flight >> settings.long_block >> settings.long_partition >>
               settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >>
-              pace >> settings.spared >> settings.told_every))
+              pace >> settings.spared >> settings.told_every >> settings.polled))
             throw std::invalid_argument("cannot read: " + line);
         settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
         settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);

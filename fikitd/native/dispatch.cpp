@@ -16,8 +16,10 @@
 namespace fikit {
 namespace {
 
-constexpr int records_per_turn = 32;  // of one session before the others get a look
-constexpr uint64_t kick_tag = 0;      // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
+constexpr int records_per_turn = 32;           // of one session before the others get a look
+constexpr int records_beside = 8;              // while others have work in flight
+constexpr Nanoseconds followed_work = 20'000;  // of a high session, before it is looked at beside others
+constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
     for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
@@ -71,14 +73,27 @@ inline bool Core::take_head(Session& session) {
 // Issues what the session may issue without asking; leaves the first gated operation at its head.
 bool Core::serve(Session& session) {
     const uint64_t issued = session.steps_issued;
+    const Nanoseconds begun = now_;
     const bool progress = serve_ring(session);
-    if (session.steps_issued != issued) session.last_issue = now_ = clock_.now();
+    const uint64_t steps = session.steps_issued - issued;
+    if (steps == 0) return progress;
+    session.last_issue = now_;
+    if (session.level == scheduling::highest_level && (steps > 1 || session.row_at != 0)) [[unlikely]]
+        note_row(session, begun);
     return progress;
+}
+
+// Its program launches faster than this thread does: that spares it nothing.
+[[gnu::noinline]] void Core::note_row(Session& session, Nanoseconds begun) {
+    if (session.row_at == 0) session.row_at = begun;
+    policy_->lagged(session.index, now_ - session.row_at);
+    if (!session.ring.has_record()) session.row_at = 0;
 }
 
 inline bool Core::serve_ring(Session& session) {
     bool progress = false;
-    for (int budget = records_per_turn; budget > 0; --budget) {
+    const bool beside = in_flight_ > session.in_flight;
+    for (int budget = beside ? records_beside : records_per_turn; budget > 0; --budget) {
         if (session.head_ready) {
             if (session.head_waits || session.paused) return progress;
         } else if (reads_ring(session) ? !take_head(session) : !resume_call(session)) {
@@ -126,11 +141,14 @@ inline bool Core::serve_ring(Session& session) {
 
 // Also looks at what it has done: seen after a row of gated launches, of 3 us each, it would seem to have
 // been delayed. As long as it launches faster than this thread does, the turn does not end, and the policy
-// would take what is over for work in flight if nothing were marked. Not inlined: serve_high() is, where
-// mostly no session is high.
+// would take what is over for work in flight if nothing were marked; of a whole burst that is seen at once
+// nobody could tell what made it late. Not inlined: serve_high() is, where mostly no session is high.
 [[gnu::noinline]] bool Core::serve_and_look(Session& session) {
     const bool progress = serve(session);
-    if (session.unmarked_steps >= records_per_turn && sessions_.size() > 1) flush_marks(session, now_, true);
+    const bool beside = in_flight_ > session.in_flight;
+    if (sessions_.size() > 1 &&
+        (session.unmarked_steps >= records_per_turn || (beside && session.unmarked_work >= followed_work)))
+        flush_marks(session, now_, true);
     return (session.in_flight > 0 && collect(session, clock_.now())) || progress;
 }
 

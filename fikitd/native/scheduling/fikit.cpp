@@ -20,7 +20,7 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         outlasted_.forget(session);
         highs_[number].sequence->forget(now);
         highs_[number].idle_time = statistics_[session].idle_time;
-        highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
+        highs_[number].closed_at = highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
         set_bound(highs_[number]);
         return;
     }
@@ -32,7 +32,7 @@ void Fikit::discharge(unsigned session) {
         --unforeseeable_;
         return;
     }
-    statistics_[session].idle_time = places_[session]->idle_time;
+    statistics_[session] = statistics(session);
     used_ &= ~(1u << (places_[session] - highs_.data()));
     places_[session] = nullptr;
 }
@@ -48,6 +48,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         if (idle > high->patience || high->end - high->alone > notable || high->sequence->may_wait())
             [[unlikely]]
             look_for_wait(session, *high, work, now);
+    } else if (high->polls && high->sequence->may_wait()) [[unlikely]] {
+        presume_wait(session, *high, work, now);
     }
     ++high->outstanding;
     high->awaits = false;
@@ -72,7 +74,8 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
 
 // What its program goes on with may be issued before all that it waited for is seen to be over.
 inline void Fikit::waited(unsigned session, High& high, bool found, Nanoseconds now) {
-    high.sparing += high.sequence->awaited(spared_[session]);
+    const Nanoseconds row = high.row_end == high.sequence->size() ? high.row : 0;
+    high.sparing += high.sequence->awaited(spared_[session], row);
     high.settles = high.sequence->size();
     high.found = found;
     high.awaits = high.outstanding > 0;
@@ -140,9 +143,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     // Streams complete in an order of their own: what is of another key was launched elsewhere.
     if (measured > 0 && work.key == launch.key) [[unlikely]]
         high->sequence->measured(position, measured, static_cast<uint32_t>(issued_));
-    // Behind others' work or its own it is late for other reasons than that it is seen late.
+    // Behind others' work or its own it is late for other reasons than that it is seen late; before more of
+    // its own it is seen with that.
     const Nanoseconds start = launch.at + Sequence::latency;
-    if (runs_ == 0 && last_over_ < launch.at && start > high->end)
+    if (runs_ == 0 && last_over_ < launch.at && start > high->end && high->outstanding == 1)
         high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
     const Nanoseconds latest = now - high->notice;
     const Nanoseconds at =
@@ -238,8 +242,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     high.alone = high.end;  // it is over
     high.guessed = late;
     // Of who tells of it, the gap behind has varied by that, and so may the next one.
-    const bool untold = high.waits && position != high.told;
-    if (untold && position == high.sequence->size()) high.sequence->delayed(late);
+    if (high.waits && position != high.told) high.sequence->delayed(position, late);
     if (high.fills && high.outstanding == 0) high.sequence->over(high.end);
     high.beside = runs_ > 0;
     high.suspect = max_sessions;
@@ -249,11 +252,10 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     high.settles = Sequence::nowhere;
     high.found = false;
     // Several waits make a step where iterations have several, as long as it is too short for a bound of its
-    // own.
+    // own, or follow each other so soon that the least bound on each were more than `delay_share`.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
-    const auto length = static_cast<double>(high.end - high.step_at);
-    if (position - high.step_from >= period ||
-        length * bounds_.delay_share >= static_cast<double>(bounds_.delay_least))
+    if (high.end - high.closed_at >= long_step_ &&
+        (position - high.step_from >= period || high.end - high.step_at >= long_step_))
         close_step(session, high, position, now);
 }
 
@@ -307,9 +309,9 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     set_bound(high);
     statistics.bound = high.bound;
     statistics.trust = high.trust;
-    statistics.predicted = high.sequence->predicted;
-    statistics.met = high.sequence->met;
     high.spent = 0;
+    high.several = high.sequence->waits_within(high.step_from, position);
+    high.closed_at = high.end;
     high.step_at = now;
     high.step_from = position;
     if (high.sequence->size() != position) begin_step(high, high.sequence->at(position).at);

@@ -110,6 +110,8 @@ class Fikit final : public Levels {
   public:
     explicit Fikit(const Bounds& bounds) : Levels(bounds), sequences_(new Sequence[predictors]) {
         while (partitions_ < bounds.partitions.size() && bounds.partitions[partitions_] != 0) ++partitions_;
+        if (const double steps = static_cast<double>(bounds.delay_least) / bounds.delay_share; steps < 1e18)
+            long_step_ = static_cast<Nanoseconds>(steps);
     }
 
     void opened(unsigned session, int level, double weight, Nanoseconds now) override {
@@ -132,6 +134,12 @@ class Fikit final : public Levels {
 
     void spared(unsigned session, Nanoseconds launch) override { spared_[session] = launch; }
     void held(unsigned session, Nanoseconds time) override;
+    void lagged(unsigned session, Nanoseconds time) override {
+        High* const high = high_of(session);
+        if (high == nullptr) return;
+        high->row = time;
+        high->row_end = high->sequence->size();
+    }
     void arrived(unsigned session, const Work& work, Nanoseconds now) override;
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
@@ -147,8 +155,11 @@ class Fikit final : public Levels {
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override {
         SessionStatistics told = statistics_[session];
-        if (const High* const high = places_[session])
+        if (const High* const high = places_[session]) {
             told.idle_time = std::max(told.idle_time, high->idle_time);
+            told.predicted = high->sequence->predicted;
+            told.met = high->sequence->met;
+        }
         return told;
     }
 
@@ -163,6 +174,7 @@ class Fikit final : public Levels {
     // What several sessions may have in flight together, by what one may: their kernels run side by side.
     static constexpr Nanoseconds together = 2;
     static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
+    static constexpr Nanoseconds handling = 3000;   // what a gated launch takes the dispatch thread
     static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
     static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
     static constexpr uint32_t soon = 16;                                  // times as many
@@ -174,6 +186,7 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds any_time = 1'000'000'000;
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
     static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
+    static constexpr Nanoseconds told_before = 2000;
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -222,6 +235,7 @@ class Fikit final : public Levels {
         Nanoseconds hindrance = 0;
         double hindered_share = most_hindered_share / 2;
         bool awaits = false, waits = false;    // waits: it has been seen to
+        bool polls = false;                    // so, before anyone had seen that the GPU was done
         Nanoseconds patience = 0;              // longer pauses may be waits of which it says nothing
         Nanoseconds guessed = 0;               // what it was late by when the GPU last had nothing of it
         Nanoseconds idle_time = 0;             // as in its statistics
@@ -233,8 +247,12 @@ class Fikit final : public Levels {
         bool unplanned = false;                // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
+        Nanoseconds row = 0;  // the launches up to `row_end` were ready one behind another, for so long
+        uint32_t row_end = 0;
         Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is
+        Nanoseconds closed_at = 0;            // the end of the step before
         uint32_t step_from = 0;
+        bool several = false;      // waits make a step
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
         // What this step's launches take, and those of them that were not measured at their place.
         Nanoseconds lasting = 0, unmeasured = 0;
@@ -299,6 +317,8 @@ class Fikit final : public Levels {
         suspect(high, running);
     }
     void look_for_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
+    void presume_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
+    void look_behind(High& high, Nanoseconds at);
     // Until then each pause of the GPU was taken for a wait, and what its steps were late by was a guess.
     static void seen_to_wait(High& high) {
         if (high.waits) return;
@@ -410,6 +430,7 @@ class Fikit final : public Levels {
     Nanoseconds last_over_ = 0;          // when gated work last completed
     unsigned unforeseeable_ = 0;         // high sessions that are not predicted
     size_t partitions_ = 0;
+    Nanoseconds long_step_ = INT64_MAX;  // steps that last so long have a bound that is not the least
 };
 
 }  // namespace fikit::scheduling

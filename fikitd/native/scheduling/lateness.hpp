@@ -95,8 +95,8 @@ struct Fikit::Course {
     }
 
     template <bool graphs>
-    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
-        alone = std::max(at - held, alone) + next.duration;
+    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at, Nanoseconds later = 0) {
+        alone = std::max(at - later - held, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
@@ -182,13 +182,16 @@ template <bool graphs>
     }
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
     Nanoseconds issued = sequence.last().at;
-    uint32_t step = known ? sequence.at(sequence.next() - 1).step : 0;
-    const uint32_t most_seen = known ? std::min(sequence.period(), foresight) : foresight;
+    // Beside the candidate for longer than they repeat after, it repeats; where waits share a bound it adds
+    // up.
+    uint32_t repeats = known && !high.several ? sequence.period() : foresight;
     position = sequence.next();
     for (unsigned seen = 0;; ++seen, ++position) {
+        if (position == sequence.size()) position -= sequence.period();
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
-        if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
+        if (known &&
+            launch.ordinal == 0) {  // it waits in between: what it is late by then is a delay, and over
             if (seen > 0 || high.outstanding > 0) {  // else it is over by now
                 Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
                 // What it waits for can't be caught up with any more: the candidate may come before that.
@@ -199,18 +202,18 @@ template <bool graphs>
                 worst = std::max(worst, late - allowed);
                 if (worst > 0) return worst;
                 issued += late;
+                if (high.several) allowed -= late;
             }
-            step = launch.step;
-            allowed = most;
+            if (!high.several) allowed = most;
             course.alone = course.end;
         }
-        const Nanoseconds at = issued + Sequence::latency;
+        // The dispatch thread may be at the candidate when the next one comes.
+        const Nanoseconds later = seen == 0 ? std::max<Nanoseconds>(0, now + handling - issued) : 0;
+        const Nanoseconds at = issued + later + Sequence::latency;
         if (at >= plan.end) break;
-        if (seen == most_seen) {
-            if (known && seen == sequence.period()) break;  // from here on it repeats
-            return course.end > course.alone ? high.bound : worst;
-        }
-        course.launch<graphs>(launch, at);
+        if (at >= plan.start && repeats-- == 0) break;
+        if (seen == foresight) return at < plan.start || course.end > course.alone ? high.bound : worst;
+        course.launch<graphs>(launch, at, later);
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
@@ -224,7 +227,8 @@ template <bool graphs>
 inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
-    const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
+    const Nanoseconds left = plan.end - now,
+                      late = std::max<Nanoseconds>(0, high.end - high.alone) + handling;
     const uint32_t next = sequence.next();
     const auto absorbed = static_cast<Nanoseconds>(static_cast<double>(sequence.slack(next)) * high.absorbs);
     if (late + left <= absorbed) return true;

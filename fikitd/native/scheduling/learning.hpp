@@ -36,6 +36,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 
 // What of the time that the launch took it waited for others' blocks.
 [[gnu::noinline]] inline void Fikit::wait_foreseen(High& high, const Sequence::Launch& launch) {
+    if (high.outstanding > 1) look_behind(high, high.seen);
     if (launch.is_graph()) {  // learn_hindrance() tells
         high.foreseen = INT64_MAX / 2;
         return;
@@ -127,6 +128,38 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     if (!waits) return;
     seen_to_wait(high);
     waited(session, high, false, now);
+}
+
+// A program that looks at memory all the time launches before anyone has seen that the GPU is done. Where it
+// waited the last time it is presumed to again, if all may be over by now.
+[[gnu::noinline]] inline void Fikit::presume_wait(unsigned session, High& high, const Work& work,
+                                                  Nanoseconds now) {
+    const Sequence& sequence = *high.sequence;
+    if (sequence.waited() || !sequence.known() || sequence.at(sequence.next()).key != work.key ||
+        now + told_before < sequence.last().alone)
+        return;
+    if (sequence.size() - high.told < sequence.usual()) return;
+    seen_to_wait(high);
+    waited(session, high, false, now);
+}
+
+// What is the oldest in flight was over at `at`, late, and so it was when the next launch came, if that has.
+// Did that wait for it? A kernel may tell its program a little before it ends.
+[[gnu::noinline]] inline void Fikit::look_behind(High& high, Nanoseconds at) {
+    Sequence& sequence = *high.sequence;
+    const uint32_t position = sequence.size() - high.outstanding, next = position + 1;
+    const Sequence::Launch &launch = sequence.at(position), &follower = sequence.at(next);
+    const Nanoseconds late = at - launch.alone;
+    if (late < notable || follower.at < at - told_before) return;
+    if (follower.ordinal == 0 || next - high.told < sequence.usual()) return;
+    const Sequence::Launch* const usual = sequence.before(next);
+    if (usual == nullptr || late < 4 * usual->deviation) return;
+    const Nanoseconds later = follower.at - launch.at - usual->gap;
+    if (std::abs(later - late) > late / 8 + 1000) return;
+    seen_to_wait(high);
+    high.polls = true;
+    sequence.split(next);
+    high.settles = next;
 }
 
 }  // namespace fikit::scheduling

@@ -137,6 +137,8 @@ class Policy {
     // So much of the session was in flight that what its program had ready was not issued, for so long; 0: by
     // now all of that is.
     virtual void held(unsigned /*session*/, Nanoseconds /*time*/) {}
+    // What the session has had issued up to now its program had ready, one behind another, for so long.
+    virtual void lagged(unsigned /*session*/, Nanoseconds /*time*/) {}
     // High-priority work of another executor on this GPU is (not) under way.
     virtual void elsewhere(bool high_busy, Nanoseconds now) = 0;
 

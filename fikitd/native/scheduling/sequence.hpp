@@ -44,6 +44,12 @@ class Sequence {
         Engine engine = Engine::kernel;
         uint8_t looks = 0;  // launches here that were to be measured
 
+        // It came that long after the launch before it.
+        void follows(const Launch& old, Nanoseconds told) {
+            const Nanoseconds later = told - old.gap;
+            gap = old.gap + std::min(later >> 2, (old.gap >> 3) + 1000);
+            deviation = old.deviation + ((std::abs(later) - old.deviation) >> 2);
+        }
         bool is_graph() const { return engine == Engine::graph; }
         // By how much it may come earlier. A pause is as long as others make it.
         Nanoseconds doubt() const { return ordinal == 0 ? std::min(gap, 2 * deviation) : 0; }
@@ -78,12 +84,10 @@ class Sequence {
         Nanoseconds pause = INT64_MAX;  // at most
         if (known()) {
             const Launch& old = at(cursor_);
-            const Nanoseconds later = gap - old.gap;
             entry.own = old.own;
             entry.looks = old.looks;
             entry.duration = old.own > 0 ? old.own : usual;
-            entry.gap = old.gap + std::min(later >> 2, (old.gap >> 3) + 1000);
-            entry.deviation = old.deviation + ((std::abs(later) - old.deviation) >> 2);
+            entry.follows(old, gap);
             entry.hash = old.hash;  // the keys up to here are those up to the cursor
             pause = old.pause + (old.pause >> 3) + 1000;
             period_ = head_ - cursor_;
@@ -150,16 +154,53 @@ class Sequence {
 
     // It waits here, which nobody knew: as far behind a wait as now nothing came before.
     void surprised() { fresh_ = head_; }
-    // It has waited for the latest launch, which was late, so what comes next is later by that. What its gaps
-    // are like is what they would be alone.
-    void delayed(Nanoseconds late) { slot(head_ - 1).at += late; }
+    // It has waited for what is before that place, which was late, so what comes or came there is later by
+    // that. What its gaps are like is what they would be alone. If it came as early as ever though others
+    // were late by far more than it varies by, it did not wait.
+    void delayed(uint32_t position, Nanoseconds late) {
+        if (position == head_) {
+            slot(head_ - 1).at += late;
+            return;
+        }
+        Launch& entry = slot(position);
+        const Launch* const old = before(position);
+        if (old == nullptr) return;
+        const Nanoseconds told = entry.at - at(position - 1).at, gap = entry.gap;
+        if (late > 4 * old->deviation && told - old->gap <= late / 4) {
+            entry.ordinal = 1;
+            return;
+        }
+        entry.follows(*old, told - late);
+        for (uint32_t each = position; each != head_; ++each) slot(each).offset += entry.gap - gap;
+    }
+    // The launch there as it came the last time; nullptr: it didn't.
+    const Launch* before(uint32_t position) const {
+        const Launch& old = at(position - period_);
+        return period_ != 0 && period_ < capacity / 2 && old.key == at(position).key ? &old : nullptr;
+    }
+    // It has waited before that launch, as is known only now.
+    void split(uint32_t position) {
+        ends_[step_ % ends_.size()] = {step_, at(position - 1).idle};
+        ++step_;
+        length_ = position - step_begin_;
+        step_begin_ = fresh_ = position;
+        ordinal_ = 0;
+        for (uint32_t each = position; each != head_; ++each) {
+            Launch& entry = slot(each);
+            entry.step = step_;
+            entry.ordinal = ordinal_;
+            index_[ordinal_hash(entry.hash) % index_.size()] = each;
+            if (ordinal_ < ordinals) ++ordinal_;
+        }
+    }
 
     // The session waits for all of it: by how much sooner it comes to that than a program would whose
     // launches took it so long each. Not by what the GPU, left to itself, was behind with at the last of
-    // them.
-    Nanoseconds awaited(Nanoseconds launch) {
-        const Nanoseconds behind = last().alone - last().duration - latency - (last().at - held_);
-        const Nanoseconds spared = (head_ - step_begin_) * launch - behind;
+    // them, nor by the time that the last waited for those before it to be issued (`row`); and the last
+    // itself takes as long to reach the GPU.
+    Nanoseconds awaited(Nanoseconds launch, Nanoseconds row) {
+        const Nanoseconds behind = row + last().alone - last().duration - latency - (last().at - held_);
+        const Nanoseconds spared = (head_ - step_begin_ - 1) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
         length_ = head_ - step_begin_;
@@ -171,10 +212,13 @@ class Sequence {
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
-    // It waited before what is expected next when that came the last time; if that is known.
-    bool may_wait() const { return at(next()).ordinal == 0; }
+    // It waited before what is expected next when that came the last time; if that is known, and it has not
+    // yet.
+    bool may_wait() const { return at(next()).ordinal == 0 && !waited(); }
     // It has made as many launches since a wait as where it is taken to be.
     bool is_aligned() const { return at(cursor_).ordinal == last().ordinal; }
+    // Did it wait between the first and the last of those launches?
+    bool waits_within(uint32_t from, uint32_t until) const { return at(from).step != at(until - 1).step; }
     // So many launches it makes before it waits, as far as is known.
     uint32_t usual() const { return std::max(period_, length_); }
 

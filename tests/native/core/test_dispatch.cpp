@@ -283,7 +283,7 @@ void a_measured_session_waits_for_timers() {
     const uint64_t before = launches();
     for (int i = 0; i < 250; ++i)
         for (Tenant& tenant : floods) launch(tenant);
-    rig.turn(20);
+    rig.turn(40);
     CHECK_EQUAL(launches() - before, 750u);
     for (int i = 0; i < 200; ++i)
         for (Tenant& tenant : measured) launch(tenant);

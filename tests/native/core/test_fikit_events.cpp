@@ -163,7 +163,7 @@ void what_is_doubtful_goes_while_nothing_is_in_flight() {
     Work high = small(50 * us);
     high.blocks = 132 * 8;
     Nanoseconds now = 100 * ms;
-    for (int step = 0; step < 20; ++step, now += 400 * us) {
+    for (int step = 0; step < 20; ++step, now += 600 * us) {
         policy->issued(0, high, now);
         policy->awaited(0, false, now);
         policy->completed(0, high, 0, now + 60 * us);
@@ -210,7 +210,7 @@ void what_is_doubtful_goes_while_nothing_is_in_flight() {
         low.gated = false;
         low.partition = 0;
         int steps = 0;
-        for (now += 6 * ms; decided(now).verdict == Verdict::wait; ++steps, now += 400 * us) {
+        for (now += 6 * ms; decided(now).verdict == Verdict::wait; ++steps, now += 600 * us) {
             policy->issued(0, high, now);
             policy->awaited(0, false, now);
             policy->completed(0, high, 0, now + 60 * us);
