@@ -344,7 +344,8 @@ inline void Gate::observe(const Notice& notice) {
             const Nanoseconds takes = step.kernel->shortest;
             session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
         }
-        policy_->completed(session.index, step.work, measured, notice.at, notice.at, others.over);
+        const Nanoseconds unfinished = number + 1 == count ? notice.at : 0;
+        policy_->completed(session.index, step.work, measured, notice.at, unfinished, others.over);
         stream.steps.pop();
         --stream.over;
         --session.in_flight;

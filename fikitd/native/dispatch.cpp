@@ -72,7 +72,7 @@ inline bool Core::take_head(Session& session) {
 
 // Issues what the session may issue without asking; leaves the first gated operation at its head.
 bool Core::serve(Session& session) {
-    const uint64_t issued = session.steps_issued;
+    const uint64_t issued = session.served_from = session.steps_issued;
     const Nanoseconds begun = now_;
     const bool progress = serve_ring(session);
     const uint64_t steps = session.steps_issued - issued;

@@ -324,6 +324,7 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    uint64_t served_from = 0;    // steps issued before what it has ready now
     Nanoseconds row_at = 0;      // since then it has had something ready all the time; 0: it has not
     Pauses pauses;               // of a high session's program
     Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all

@@ -143,10 +143,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     // Streams complete in an order of their own: what is of another key was launched elsewhere.
     if (measured > 0 && work.key == launch.key) [[unlikely]]
         high->sequence->measured(position, measured, static_cast<uint32_t>(issued_));
-    // Behind others' work or its own it is late for other reasons than that it is seen late; before more of
-    // its own it is seen with that.
+    // Behind others' work or its own it is late for other reasons than that it is seen late; nobody
+    // knows how late what is seen with more behind it is.
     const Nanoseconds start = launch.at + Sequence::latency;
-    if (runs_ == 0 && last_over_ < launch.at && start > high->end && high->outstanding == 1)
+    if (runs_ == 0 && last_over_ < launch.at && start > high->end && unfinished != 0)
         high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
     const Nanoseconds latest = now - high->notice;
     const Nanoseconds at =

@@ -143,8 +143,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     waited(session, high, false, now);
 }
 
-// What is the oldest in flight was over at `at`, late, and so it was when the next launch came, if that has.
-// Did that wait for it? A kernel may tell its program a little before it ends.
+// What is the oldest in flight was over at `at`, late, and so it was when the next launch came, which nobody
+// had seen by then. Did that wait for it? A kernel may tell its program a little before it ends.
 [[gnu::noinline]] inline void Fikit::look_behind(High& high, Nanoseconds at) {
     Sequence& sequence = *high.sequence;
     const uint32_t position = sequence.size() - high.outstanding, next = position + 1;

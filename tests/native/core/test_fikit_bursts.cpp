@@ -1,0 +1,134 @@
+// The policy `fikit`: programs that launch far ahead of the GPU, wait for the burst, and launch the next at
+// once.
+#include <memory>
+
+#include "policy_tests.hpp"
+#include "scheduling/sequence.hpp"
+
+using namespace fikit;
+using namespace fikit::scheduling;
+using namespace fikit::test;
+
+namespace {
+
+// Bursts of kernels of 5 us, launched 2 us apart. One look sees that a burst is over, 3 us late. The program
+// tells of its waits, or launches the next burst before that look, and told of a wait only at the start.
+struct Bursts {
+    static constexpr unsigned launches = 9;
+    static constexpr Nanoseconds kernel = 5 * us, apart = 2 * us, seen = 3 * us;
+    std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
+    bool polls;
+    int bursts = 0;
+    Nanoseconds now = 100 * ms;
+
+    explicit Bursts(bool looks_at_memory) : polls(looks_at_memory) {
+        policy->opened(0, 0, 1, 0);
+        policy->opened(1, 5, 1, 0);
+    }
+    static Work work(unsigned number) {
+        Work high = small(kernel);
+        high.key = 1 + number;
+        return high;
+    }
+    void issue(unsigned number) { policy->issued(0, work(number), now); }
+    void complete(Nanoseconds at) {
+        for (unsigned number = 0; number < launches; ++number)
+            policy->completed(0, work(number), 0, at, number + 1 == launches ? at - us : 0, 0);
+    }
+    // One after `pause`, late by so much beside a gated kernel that is there all the time.
+    void burst(Nanoseconds pause, Nanoseconds late = 0) {
+        now += pause;
+        if (!polls || bursts++ == 0) issue(0);  // else it was, before anyone had seen the burst before
+        const Nanoseconds begun = now;
+        Work low = large();
+        low.gated = true;
+        low.block = us;
+        if (late > 0) policy->issued(1, low, now);
+        for (unsigned number = 1; number < launches; ++number) {
+            now += apart;
+            issue(number);
+        }
+        if (!polls || bursts == 1) policy->awaited(0, false, now);
+        const Nanoseconds over = begun + Sequence::latency + launches * kernel + late;
+        now = over + us;
+        if (polls) issue(0);
+        complete(over + seen);
+        if (late > 0) policy->completed(1, low, 0, over + seen);
+    }
+    SessionStatistics told() const { return policy->statistics(0); }
+};
+
+// What is seen with a whole burst was over long before: that says nothing of how late things are seen, which
+// would hide what others make them late by.
+void a_burst_hides_no_delay() {
+    Bursts program(false);
+    for (int burst = 0; burst < 500; ++burst) program.burst(ms);
+    CHECK_EQUAL(program.told().delays.count, 0u);
+    for (int burst = 0; burst < 10; ++burst) program.burst(ms, 20 * us);
+    CHECK_EQUAL(program.told().delays.count, 10u);
+    CHECK(program.told().delays.sum > 180 * us && program.told().delays.sum < 220 * us);
+}
+
+// The least bound is for services that are asked now and then. Of waits that follow each other without a
+// pause as many share it as last until it is the share of their time that a step may be delayed by.
+void waits_that_follow_each_other_share_a_bound() {
+    for (const Nanoseconds pause : {10 * us, ms}) {
+        Bursts program(false);
+        for (int burst = 0; burst < 200; ++burst) program.burst(pause);
+        const uint64_t before = program.told().steps;
+        const Nanoseconds begun = program.now;
+        for (int burst = 0; burst < 200; ++burst) program.burst(pause, 5 * us);
+        const auto steps = static_cast<Nanoseconds>(program.told().steps - before);
+        if (pause == ms) {
+            CHECK(steps >= 199 && steps <= 201);
+            CHECK_EQUAL(program.told().over_bound, 0u);  // 5 us of 10
+        } else {
+            CHECK(steps > 20 && steps <= (program.now - begun) / (500 * us) + 1);
+            CHECK(program.told().over_bound > 20);  // each has several times 5 us
+        }
+    }
+}
+
+// What starts behind a long kernel may start after more bursts than one: those count that come beside it.
+void what_starts_late_is_foreseen() {
+    for (const bool behind : {false, true}) {
+        Bursts program(false);
+        for (int burst = 0; burst < 500; ++burst) program.burst(30 * us);
+        Work low = large(), first = large();
+        first.gated = true;
+        first.partition = 5;  // 32 SMs: in nobody's way
+        first.blocks = 32;
+        first.waves = 1;
+        first.expected = first.longest = first.shortest = first.block = 150 * us;
+        low.whole = true;  // blocks of 50 us on all SMs
+        low.expected = low.longest = low.shortest = 400 * us;
+        low.block = 50 * us;
+        if (behind) program.policy->issued(1, first, program.now);
+        program.policy->arrived(1, low, program.now + us);
+        CHECK(program.policy->decide(program.now + us).verdict == Verdict::wait);
+    }
+}
+
+// Who looks at memory launches again before anyone has seen that the GPU is done. It waited all the same, as
+// its next launches show where others made it late.
+void who_polls_waits_as_others_do() {
+    Bursts polls(true), tells(false);
+    for (Bursts* program : {&polls, &tells}) {
+        for (int burst = 0; burst < 400; ++burst) program->burst(0);
+        for (int burst = 0; burst < 400; ++burst) program->burst(0, burst % 4 == 0 ? 40 * us : 0);
+    }
+    CHECK(polls.told().steps > tells.told().steps / 3);
+    CHECK(polls.told().delays.count > 80);
+    CHECK(polls.told().delays.worst < 60 * us);
+    CHECK(polls.told().step_time < ms);
+    CHECK(polls.told().bound < 20 * us);
+}
+
+}  // namespace
+
+int main() {
+    a_burst_hides_no_delay();
+    waits_that_follow_each_other_share_a_bound();
+    what_starts_late_is_foreseen();
+    who_polls_waits_as_others_do();
+}
