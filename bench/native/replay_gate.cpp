@@ -188,7 +188,8 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     step.beside = beside_.enter(step.work);
     ++stream.unmarked;
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
-    if (session.head_at > session.last_issue) session.row_at = now;
+    if (session.head_at > session.last_issue) session.row_at = now, session.row = 0;
+    ++session.row;
     session.last_issue = now + cost;
     session.unmarked_work += step.work.expected;
     waiting_ -= session.waits;
@@ -200,7 +201,8 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     ++session.unmarked;
     look_ahead(session);
     policy_->issued(session.index, step.work, now + cost);
-    if (session.high && session.row_at != now) policy_->lagged(session.index, now + cost - session.row_at);
+    if (session.high && session.row > 1)
+        policy_->lagged(session.index, session.row, session.row > 2 ? 1 : 2, now + cost - session.row_at);
     if (session.held_up && session.head_at > now && session.in_flight < steps_limit) {
         session.held_up = false;
         policy_->held(session.index, 0);

@@ -48,6 +48,7 @@ class Gate {
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
         Nanoseconds row_at = 0;              // since then it has had something ready all the time
+        uint32_t row = 0;                    // so many operations since then
         Nanoseconds head_at = 0;             // when the tenant's next record is in its ring
         Nanoseconds usual = 0;               // what its measured kernels take in the mean
         Nanoseconds held_from = Gpu::never;  // since then as much as may be is in flight

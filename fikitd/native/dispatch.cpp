@@ -72,10 +72,10 @@ inline bool Core::take_head(Session& session) {
 
 // Issues what the session may issue without asking; leaves the first gated operation at its head.
 bool Core::serve(Session& session) {
-    const uint64_t issued = session.served_from = session.steps_issued;
+    session.served_from = session.steps_issued;
     const Nanoseconds begun = now_;
     const bool progress = serve_ring(session);
-    const uint64_t steps = session.steps_issued - issued;
+    const uint64_t steps = session.steps_issued - session.served_from;
     if (steps == 0) return progress;
     session.last_issue = now_;
     if (session.level == scheduling::highest_level && (steps > 1 || session.row_at != 0)) [[unlikely]]
@@ -86,8 +86,10 @@ bool Core::serve(Session& session) {
 // Its program launches faster than this thread does: that spares it nothing.
 [[gnu::noinline]] void Core::note_row(Session& session, Nanoseconds begun) {
     if (session.row_at == 0) session.row_at = begun;
-    policy_->lagged(session.index, now_ - session.row_at);
-    if (!session.ring.has_record()) session.row_at = 0;
+    const auto more = static_cast<uint32_t>(session.steps_issued - std::exchange(session.served_from, session.steps_issued));
+    session.row += more;
+    policy_->lagged(session.index, session.row, more, now_ - session.row_at);
+    if (!session.ring.has_record()) session.row_at = session.row = 0;
 }
 
 inline bool Core::serve_ring(Session& session) {

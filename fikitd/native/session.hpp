@@ -326,6 +326,7 @@ struct Session {
     Nanoseconds last_issue = 0;
     uint64_t served_from = 0;    // steps issued before what it has ready now
     Nanoseconds row_at = 0;      // since then it has had something ready all the time; 0: it has not
+    uint32_t row = 0;            // so many steps since then
     Pauses pauses;               // of a high session's program
     Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all
     Nanoseconds full_since = 0;  // records wait since then for less to be in flight; 0: none do

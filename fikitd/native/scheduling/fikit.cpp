@@ -75,7 +75,7 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
 // What its program goes on with may be issued before all that it waited for is seen to be over.
 inline void Fikit::waited(unsigned session, High& high, bool found, Nanoseconds now) {
     const Nanoseconds row = high.row_end == high.sequence->size() ? high.row : 0;
-    high.sparing += high.sequence->awaited(spared_[session], row);
+    high.sparing += high.sequence->awaited(spared_[session], std::exchange(high.rowed, 0), row);
     high.settles = high.sequence->size();
     high.found = found;
     high.awaits = high.outstanding > 0;

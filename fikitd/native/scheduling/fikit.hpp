@@ -134,10 +134,11 @@ class Fikit final : public Levels {
 
     void spared(unsigned session, Nanoseconds launch) override { spared_[session] = launch; }
     void held(unsigned session, Nanoseconds time) override;
-    void lagged(unsigned session, Nanoseconds time) override {
+    void lagged(unsigned session, uint32_t row, uint32_t more, Nanoseconds time) override {
         High* const high = high_of(session);
         if (high == nullptr) return;
-        high->row = time;
+        if (row >= long_row) high->rowed += row - more >= long_row ? more : row;
+        high->row = row >= long_row ? 0 : time;
         high->row_end = high->sequence->size();
     }
     void arrived(unsigned session, const Work& work, Nanoseconds now) override;
@@ -187,6 +188,7 @@ class Fikit final : public Levels {
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
     static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
     static constexpr Nanoseconds told_before = 2000;
+    static constexpr uint32_t long_row = 6;  // launches
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -247,8 +249,9 @@ class Fikit final : public Levels {
         bool unplanned = false;                // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
-        Nanoseconds row = 0;  // the launches up to `row_end` were ready one behind another, for so long
-        uint32_t row_end = 0;
+        // Launches of this step in long rows; the last ones, up to `row_end`, were in a short one, of such a time.
+        uint32_t rowed = 0, row_end = 0;
+        Nanoseconds row = 0;
         Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is
         Nanoseconds closed_at = 0;            // the end of the step before
         uint32_t step_from = 0;

@@ -137,8 +137,9 @@ class Policy {
     // So much of the session was in flight that what its program had ready was not issued, for so long; 0: by
     // now all of that is.
     virtual void held(unsigned /*session*/, Nanoseconds /*time*/) {}
-    // What the session has had issued up to now its program had ready, one behind another, for so long.
-    virtual void lagged(unsigned /*session*/, Nanoseconds /*time*/) {}
+    // Its program had operations ready faster than they could be issued: `row` of them up to now, one behind
+    // another, for so long; `more` of them since it was last told.
+    virtual void lagged(unsigned /*session*/, uint32_t /*row*/, uint32_t /*more*/, Nanoseconds /*time*/) {}
     // High-priority work of another executor on this GPU is (not) under way.
     virtual void elsewhere(bool high_busy, Nanoseconds now) = 0;
 

@@ -390,7 +390,7 @@ void iteration(Sequence& sequence, Nanoseconds& now, Nanoseconds pause) {
         work.key = 1 + number;
         sequence.launched(work, now, 0);
     }
-    sequence.awaited(0, 0);
+    sequence.awaited(0, 0, 0);
     now += 100 * us;
 }
 
@@ -419,7 +419,7 @@ void launches_of_one_kernel_are_told_apart() {
     for (unsigned launch = 0; launch < 60 * 40; ++launch, now += 50 * us) {
         sequence->launched(work, now, 0);
         if (launch % 40 < 39) continue;
-        sequence->awaited(0, 0);
+        sequence->awaited(0, 0, 0);
         now += ms;
     }
     CHECK(sequence->known());

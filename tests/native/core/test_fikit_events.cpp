@@ -12,8 +12,8 @@ using namespace fikit::test;
 namespace {
 
 // The bound on the delay of a step of 100 launches, 10 us from one to the next, whose kernels take so long.
-// The last of them was ready for so long (`row`) before it was issued.
-Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared, Nanoseconds row = 0) {
+// The last `in_row` of them were ready one behind another, for so long (`row`).
+Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared, uint32_t in_row = 0, Nanoseconds row = 0) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->spared(0, spared);
@@ -25,7 +25,7 @@ Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared, Nanoseconds row = 0
             high.key = 1 + number;
             policy->issued(0, high, now);
         }
-        if (row != 0) policy->lagged(0, row);
+        if (in_row != 0) policy->lagged(0, in_row, in_row, row);
         policy->awaited(0, false, now);
         Nanoseconds end = 0;
         for (unsigned number = 0; number < 100; ++number) {
@@ -45,9 +45,12 @@ void time_that_is_spared_may_be_spent() {
     const Nanoseconds spent = bound_of(2 * us, 3 * us);
     CHECK(spent > own + 290 * us && spent < own + 310 * us);
     // Not by what it had ready before that could be issued.
-    const Nanoseconds behind = bound_of(2 * us, 3 * us, 200 * us);
+    const Nanoseconds behind = bound_of(2 * us, 3 * us, 2, 200 * us);
     CHECK(behind > own + 85 * us && behind < own + 115 * us);
-    CHECK_EQUAL(bound_of(2 * us, 3 * us, 400 * us), own);
+    CHECK_EQUAL(bound_of(2 * us, 3 * us, 2, 400 * us), own);
+    const Nanoseconds rowed = bound_of(2 * us, 3 * us, 40, 200 * us);
+    CHECK(rowed > own + 165 * us && rowed < own + 195 * us);
+    CHECK_EQUAL(bound_of(2 * us, 3 * us, 100, 200 * us), own);
     // A GPU that is busy all the time keeps the program waiting whatever its launches take.
     CHECK_EQUAL(bound_of(30 * us, 3 * us), bound_of(30 * us, 0));
 }

@@ -23,7 +23,7 @@ struct Iterations {
         return sequence->last();
     }
     void wait() {
-        sequence->awaited(0, 0);
+        sequence->awaited(0, 0, 0);
         now += 200 * us;
     }
 };
