@@ -53,6 +53,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of the high side's waits the policy is told of one in N; 0: of none, as of who looks at memory",
     )
+    options.add_argument(
+        "--polled", action="store_true", help="the high side waits by looking at memory, after its first wait"
+    )
     options.add_argument("--json", action="store_true", help="one line of JSON")
     options.add_argument("--list", action="store_true", help="the workloads of the file")
     gate = options.add_argument_group("what the operator sets")
@@ -89,6 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
             delay_share=options.delay_share,
             delay_least_us=options.delay_least_us,
             told_every=options.told_every,
+            polled=options.polled,
         )
         result = replayer.compare(options.hp, options.lp, setup)
     except (WorkloadError, ReplayError) as error:

@@ -29,7 +29,7 @@ from bench.build import ROOT
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
-from bench.varied import HIGH, LOW, graphs, polled, quick, requests, sizes, varied
+from bench.varied import HIGH, LOW, graphs, quick, requests, services, sizes, varied
 
 MEASURED_PAIRS: Final = (
     ("resnet50_inf", "gpt2_train"),
@@ -148,7 +148,7 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "made": made,
     "real": real,
     "varied": varied,
-    "polled": polled,
+    "services": services,
 }
 
 
@@ -239,6 +239,14 @@ PARTS: Final = (
         "quick",
         ("fikit",),
         setup=Setup(told_every=0),
+    ),
+    Part("-services", "services in C++ (bench/varied.py)", "services", setup=Setup(warmup=4.0)),
+    Part(
+        "-services-polled",
+        "the same, which look at memory",
+        "services",
+        ("fikit",),
+        setup=Setup(warmup=4.0, polled=True),
     ),
     Part("-graphs", "recorded pairs, each answer one graph", "graphs", ("fikit", "streams", "strict")),
     Part("-made", "made-up pairs (bench/made.py)", "made"),

@@ -76,7 +76,8 @@ class Setup:
     told_every: int = 1
     """Of the high side's waits the policy is told of one in so many; 0: of none."""
     polled: bool = False
-    """The high side waits by looking at memory that its last kernel writes: it issues no mark for that."""
+    """The high side waits by looking at memory that its last kernel writes: it issues no mark for that, and
+    tells of its first wait alone."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""

@@ -120,31 +120,37 @@ def graphs() -> tuple[list[Varied], list[Workload]]:
     return high, [load_workload(name) for name in LOW]
 
 
-def polled() -> tuple[list[Varied], list[Workload]]:
-    """Control loops and services in C++: kernels launched as fast as can be, hardly a pause; training."""
+def services() -> tuple[list[Varied], list[Workload]]:
+    """Services as C++ programs are (programs/workloads/services.cu), their groups as iterations; training."""
     rng = random.Random(38)
 
-    def kernels(count: int, median_us: float, blocks: tuple[int, int]) -> Workload:
-        recipe = Recipe(
-            "polled", rng.randrange(1000), layers=1, kernels=count, median_us=median_us, spread=0.1,
-            gap_us=0, blocks=blocks,
+    def kernel(name: str, dur_us: float, blocks: int) -> Operation:
+        return Operation(
+            kind="kernel", name=name, stream=0, at_us=0.0, dur_us=dur_us, grid=(blocks, 1, 1),
+            block=(256, 1, 1), shared_bytes=0, regs=16,
         )  # fmt: skip
-        made = make(recipe).operations[4 : 4 + count]
-        length = max(2.5 * count, sum(each.dur_us for each in made))
-        return Workload("", length / 1e3, tuple(replace(each, at_us=0.0) for each in made), 0.0)
 
-    def named(name: str, *iterations: Workload) -> Varied:
-        return Varied(name, tuple(_named(each, name) for each in iterations))
+    def iteration(*kernels: Operation, pause_us: float = 0.0) -> Workload:
+        length_us = max(2.5 * len(kernels), sum(each.dur_us for each in kernels)) + pause_us
+        return Workload("", length_us / 1e3, kernels, pause_us)
 
-    loop, group, tokens = kernels(1, 9, (32, 32)), kernels(9, 7, (66, 66)), kernels(250, 3, (24, 56))
+    def batch() -> Workload:
+        blocks = rng.randrange(16, 216)
+        return iteration(
+            *(kernel("item", rng.choice((3, 4.5, 6, 7.5)), blocks) for _ in range(40)), pause_us=300
+        )
+
+    tell = kernel("tell", 1.8, 1)
+    group = [*[kernel("work", 6, 66)] * 8, tell]
     high = [
-        named("control_loop", loop),
-        named("groups", group),
-        named("groups_thinking", *(replace(group, pause_us=rng.uniform(20, 150)) for _ in range(37))),
-        named("decoding", replace(tokens, pause_us=60.0)),
-        named("batches", *(replace(_reshaped(kernels(40, 8, (16, 216)), rng.uniform(0.3, 1)), pause_us=300.0)
-                           for _ in range(8))),
-    ]  # fmt: skip
+        Varied("controlling", (iteration(kernel("work", 9, 32), tell),)),
+        Varied("polling", (iteration(*group),)),
+        Varied("thinking", tuple(iteration(*group, pause_us=rng.uniform(20, 150)) for _ in range(37))),
+        Varied(
+            "decoding", (iteration(*(kernel("token", 3, 24 + at % 5 * 8) for at in range(250)), pause_us=60),)
+        ),
+        Varied("batching", tuple(batch() for _ in range(40))),
+    ]
     return high, [load_workload(name) for name in LOW]
 
 

@@ -15,7 +15,7 @@ from bench.made import made
 from bench.real import real
 from bench.replay_results import TOLERATED, cells, summary
 from bench.replayed import Replayer, ReplayError, Rule, Setup, Varied, program, ratios
-from bench.varied import varied
+from bench.varied import services, varied
 
 try:
     program()
@@ -68,6 +68,19 @@ def test_waits_of_which_nothing_is_told_are_seen(every: str, capsys: pytest.Capt
     assert untold["hp_p99_ratio"] < 1.05
     assert untold["lp_of_bound"] > 0.95 * told["lp_of_bound"]
     assert untold["delays"]["steps"] != told["delays"]["steps"]
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.parametrize("name", ["controlling", "polling", "decoding"])
+def test_services_are_held_to_their_bound(name: str, polled: bool) -> None:
+    # Bursts that are seen to be over all at once, waits in a row, launches before anyone has seen the last end.
+    high = next(each for each in services()[0] if each.name == name)
+    low = next(each for each in services()[1] if each.name == "gpt2_train")
+    setup = Setup(seconds=0.5, warmup=3.0, spared_us=2.4, polled=polled)
+    result = Replayer([high, low]).compare([name], [low.name], setup)
+    least = 10e-3 / high.iter_ms  # of each iteration, which the bound allows in any case
+    assert result["hp_p50_ratio"] < 1.05 + (0.3 if name == "controlling" else 0)
+    assert result["hp_p99_ratio"] < 1.05 + least
 
 
 def test_training_leaves_what_it_may_be_delayed_by(capsys: pytest.CaptureFixture[str]) -> None:
