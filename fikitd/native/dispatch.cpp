@@ -86,7 +86,8 @@ bool Core::serve(Session& session) {
 // Its program launches faster than this thread does: that spares it nothing.
 [[gnu::noinline]] void Core::note_row(Session& session, Nanoseconds begun) {
     if (session.row_at == 0) session.row_at = begun;
-    const auto more = static_cast<uint32_t>(session.steps_issued - std::exchange(session.served_from, session.steps_issued));
+    const auto more = static_cast<uint32_t>(session.steps_issued -
+                                            std::exchange(session.served_from, session.steps_issued));
     session.row += more;
     policy_->lagged(session.index, session.row, more, now_ - session.row_at);
     if (!session.ring.has_record()) session.row_at = session.row = 0;

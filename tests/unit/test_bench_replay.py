@@ -73,7 +73,7 @@ def test_waits_of_which_nothing_is_told_are_seen(every: str, capsys: pytest.Capt
 @pytest.mark.parametrize("polled", [False, True])
 @pytest.mark.parametrize("name", ["controlling", "polling", "decoding"])
 def test_services_are_held_to_their_bound(name: str, polled: bool) -> None:
-    # Bursts that are seen to be over all at once, waits in a row, launches before anyone has seen the last end.
+    # Bursts that are seen to be over at once, waits in a row, launches before anyone has seen the last end.
     high = next(each for each in services()[0] if each.name == name)
     low = next(each for each in services()[1] if each.name == "gpt2_train")
     setup = Setup(seconds=0.5, warmup=3.0, spared_us=2.4, polled=polled)

@@ -15,8 +15,8 @@
 //               and counts against the step's bound: `delay_share` of what a step takes from its first
 //               launch on, at least `delay_least`. A pause before it is none of it: of a service that is
 //               asked once a second it is the answers that must not be late. What launches spare an
-//               unmodified program, as far as the GPU does not keep it waiting anyway, adds to the bound
-//               (`spared`).
+//               unmodified program, as far as neither the GPU nor the executor keeps it waiting anyway, adds
+//               to the bound (`spared`): nothing where it launches faster than the executor does.
 //               Alone its launches would come as they do, but for the time that they were held up because as
 //               much as may be was in flight, beside others' work: that is a delay, too, of those far ahead
 //               of the GPU.
@@ -28,6 +28,7 @@
 //               what is left of the step's bound, half of which is a matter of trust too, the candidate
 //               goes there. Equal speed on a smaller partition is preferred to a larger one; where it would
 //               be slower there, it first waits a `patience`-th of the loss for room on a larger one.
+//               The next launch may come while the dispatch thread is at the candidate (`handling`).
 //               When it starts is told by what is before it, and by what high work seems to have kept that
 //               from the GPU. The latter may be wrong, so at the last launch before a wait, from which
 //               nothing is caught up with, the candidate is foreseen to have come sooner.
@@ -63,10 +64,12 @@
 //               unplanned (unknown, or by credit) lower nothing. Once a session first waits its trust begins
 //               anew: until then each pause of the GPU was taken for a wait.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
-//               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
-//               They last until its last launch is over. Of a wait that the program says nothing of (it looks
+//               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long; but
+//               not before so long after the step before (`several` waits make one). They last until its
+//               last launch is over. Of a wait that the program says nothing of (it looks
 //               at memory that a kernel writes, a host function tells it) its next launch tells: it comes
-//               later by what the GPU was late by, and others don't. Where it was seen to wait it is presumed
+//               later by what the GPU was late by, and others don't, whether anyone had seen by then that
+//               the GPU was done or not (`polls`). Where it was seen to wait it is presumed
 //               to again, until a launch comes in time. Of who tells of no wait for as many launches as its
 //               steps have, a pause of `long_pause` is one.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
@@ -249,7 +252,8 @@ class Fikit final : public Levels {
         bool unplanned = false;                // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
-        // Launches of this step in long rows; the last ones, up to `row_end`, were in a short one, of such a time.
+        // Launches of this step in long rows; the last ones, up to `row_end`, were in a short one, of such a
+        // time.
         uint32_t rowed = 0, row_end = 0;
         Nanoseconds row = 0;
         Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is

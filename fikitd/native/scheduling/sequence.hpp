@@ -196,8 +196,9 @@ class Sequence {
 
     // The session waits for all of it: by how much sooner it comes to that than a program would whose
     // launches took it so long each. Not by what the GPU, left to itself, was behind with at the last of
-    // them, nor by the time that the last waited for those before it to be issued (`row`); and the last itself
-    // takes as long to reach the GPU. For so many of them (`rowed`) the program had to wait rather than gain.
+    // them, nor by the time that the last waited for those before it to be issued (`row`); and the last
+    // itself takes as long to reach the GPU. For so many of them (`rowed`) the program had to wait rather
+    // than gain.
     Nanoseconds awaited(Nanoseconds launch, uint32_t rowed, Nanoseconds row) {
         const Nanoseconds behind = row + last().alone - last().duration - latency - (last().at - held_);
         const Nanoseconds spared = (Nanoseconds{head_} - step_begin_ - rowed - 1) * launch - behind;
