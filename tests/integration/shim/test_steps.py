@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 from fikit import protocol
@@ -21,10 +20,10 @@ STEPS, LAUNCHES = 30, 100
 """Of a step of the program."""
 
 
-def stepped(daemon: Served, *command: str) -> list[protocol.GateStatistics]:
-    """How the gate sees such a program after its first steps, and later."""
+def stepped(daemon: Served, way: str) -> list[protocol.GateStatistics]:
+    """How the gate sees a program that waits for each step in such a way, after its first steps and later."""
     program = subprocess.Popen(
-        command,
+        [sys.executable, str(PROGRAMS / "bursts.py"), way],
         env={
             **os.environ,
             "PYTHONPATH": str(PROGRAMS),
@@ -52,14 +51,9 @@ def stepped(daemon: Served, *command: str) -> list[protocol.GateStatistics]:
     return seen
 
 
-def waiting(way: str) -> list[str]:
-    """The program that waits for each step in such a way."""
-    return [sys.executable, str(PROGRAMS / "bursts.py"), way]
-
-
-def beyond_share_ns(daemon: Served, *command: str) -> float:
+def beyond_share_ns(daemon: Served) -> float:
     """By how much the bound on the delay of a step is above a fiftieth of it."""
-    _, gate = stepped(daemon, *command)
+    _, gate = stepped(daemon, "stream")
     return gate.bound_ns - max(LEAST_NS, 0.02 * gate.step_ns)
 
 
@@ -68,25 +62,19 @@ WAYS = ("stream", "context", "event", "copy", "late", "default", "polled event",
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_ends_with_each_wait(daemon: Served, way: str) -> None:
-    first, later = stepped(daemon, *waiting(way))
+    first, later = stepped(daemon, way)
     assert abs(later.steps - first.steps - STEPS) <= 1  # of a wait it may be told with the next launch only
 
 
 def test_what_launches_spare_adds_to_the_bound(daemon: Served) -> None:
-    assert beyond_share_ns(daemon, *waiting("stream")) > LAUNCHES * 200
-
-
-def test_who_launches_faster_than_the_executor_is_spared_nothing(
-    daemon: Served, build: Callable[..., str]
-) -> None:
-    assert beyond_share_ns(daemon, build("rush")) < LAUNCHES * 200
+    assert beyond_share_ns(daemon) > LAUNCHES * 200
 
 
 @pytest.mark.parametrize("share", [0, 0.25])
 def test_only_its_share(daemon: Served, share: float) -> None:
-    whole = beyond_share_ns(daemon, *waiting("stream"))
+    whole = beyond_share_ns(daemon)
     daemon.stop()
     daemon.configure(settings=SETTINGS.replace("[scheduling]", f"[scheduling]\nspared_share = {share}"))
     daemon.start()
-    part = beyond_share_ns(daemon, *waiting("stream"))
+    part = beyond_share_ns(daemon)
     assert part < LEAST_NS if share == 0 else part < 0.8 * whole

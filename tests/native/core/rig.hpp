@@ -62,6 +62,8 @@ class Rig {
         for (const CUstream each : streams_) cuStreamDestroy(each);
     }
 
+    bool unmodified = false;  // are the programs of sessions that are attached from now on
+
     Core& core() { return *core_; }
     const std::vector<CUstream>& streams() const { return streams_; }
     const std::vector<null_driver::Call>& calls_at_start() const { return calls_at_start_; }
@@ -104,7 +106,7 @@ class Rig {
         std::string refused;
         while_turning([&] {
             try {
-                memories = core_->attach({id, level, weight, memory_limit, tenant_limit, false, ends[0], -1});
+                memories = core_->attach({id, level, weight, memory_limit, tenant_limit, unmodified, ends[0], -1});
             } catch (const std::runtime_error& error) {
                 refused = error.what();
             }

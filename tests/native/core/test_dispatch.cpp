@@ -384,6 +384,38 @@ void what_finds_no_room_is_late() {
     CHECK(snapshot.sessions[0].gate.delays.worst > 20'000'000);
 }
 
+// What launches spare a program is the time that it goes on meanwhile: where it has them ready faster than they
+// can be issued that is none.
+void a_row_of_launches_spares_nothing() {
+    Settings settings = hand_turned();
+    settings.policy = "fikit";
+    settings.bounds.delay_least = 1;
+    settings.bounds.delay_share = 1e-6;  // so the bound is what is spared
+    Rig rig(settings);
+    rig.unmodified = true;
+    null_driver::set_elapsed(0.01f);  // kernels are short: the GPU is not what anything waits for
+    null_driver::set_on_launch([] {
+        for (const Nanoseconds begun = host_now(); host_now() - begun < 3000;) {
+        }
+    });
+    for (const bool in_a_row : {false, true}) {
+        Tenant tenant = rig.ready(in_a_row ? "row" : "single", 0);
+        for (int step = 0; step < 60; ++step) {
+            for (int i = 0; i < 100; ++i) {
+                launch(tenant);
+                if (!in_a_row) rig.turn();
+            }
+            rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        Snapshot snapshot;
+        rig.while_turning([&] { snapshot = rig.core().snapshot(); });
+        const scheduling::SessionStatistics& gate = snapshot.sessions.back().gate;
+        CHECK(gate.steps > 50);
+        CHECK(in_a_row ? gate.bound < 100 : gate.bound > 1000);
+    }
+}
+
 void pause_holds_back_what_was_not_issued() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -418,6 +450,7 @@ int main(int count, char** arguments) {
         CASE(a_trace_is_read_without_the_loop),
         CASE(long_answers_are_given_in_pieces),
         CASE(a_flood_is_bounded),
+        CASE(a_row_of_launches_spares_nothing),
         CASE(what_finds_no_room_is_late),
         CASE(pause_holds_back_what_was_not_issued),
     };

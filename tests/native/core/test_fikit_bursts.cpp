@@ -122,6 +122,10 @@ void who_polls_waits_as_others_do() {
     CHECK(polls.told().delays.worst < 60 * us);
     CHECK(polls.told().step_time < ms);
     CHECK(polls.told().bound < 20 * us);
+    // Where it was seen to wait it is taken to, in time or not.
+    const uint64_t before = polls.told().steps;
+    for (int burst = 0; burst < 400; ++burst) polls.burst(0);
+    CHECK(polls.told().steps > before + 20);
 }
 
 }  // namespace
