@@ -106,7 +106,8 @@ class Rig {
         std::string refused;
         while_turning([&] {
             try {
-                memories = core_->attach({id, level, weight, memory_limit, tenant_limit, unmodified, ends[0], -1});
+                memories =
+                    core_->attach({id, level, weight, memory_limit, tenant_limit, unmodified, ends[0], -1});
             } catch (const std::runtime_error& error) {
                 refused = error.what();
             }

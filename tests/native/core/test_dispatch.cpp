@@ -384,8 +384,8 @@ void what_finds_no_room_is_late() {
     CHECK(snapshot.sessions[0].gate.delays.worst > 20'000'000);
 }
 
-// What launches spare a program is the time that it goes on meanwhile: where it has them ready faster than they
-// can be issued that is none.
+// What launches spare a program is the time that it goes on meanwhile: where it has them ready faster than
+// they can be issued that is none.
 void a_row_of_launches_spares_nothing() {
     Settings settings = hand_turned();
     settings.policy = "fikit";
