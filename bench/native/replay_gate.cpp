@@ -278,7 +278,8 @@ inline Nanoseconds Gate::serve(Nanoseconds now) {
         if (!session.high || session.head_at > now) continue;
         if (sessions_.size() > 1 && session.unmarked > 0 &&
             (session.unmarked >= mark_row ||
-             (session.unmarked_work >= mark_work && others_in_flight(session))))
+             (session.unmarked_work >= mark_work && session.head_at <= session.last_issue &&
+              others_in_flight(session))))
             return mark(session, true);
         if (!all_launched(session)) return issue(session, now, 0);
         if (!has_mark(session)) tell_waited(session, now);

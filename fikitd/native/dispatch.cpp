@@ -149,8 +149,8 @@ inline bool Core::serve_ring(Session& session) {
 [[gnu::noinline]] bool Core::serve_and_look(Session& session) {
     const bool progress = serve(session);
     const bool beside = in_flight_ > session.in_flight;
-    if (sessions_.size() > 1 &&
-        (session.unmarked_steps >= records_per_turn || (beside && session.unmarked_work >= followed_work)))
+    if (sessions_.size() > 1 && (session.unmarked_steps >= records_per_turn ||
+                                 (beside && session.row_at != 0 && session.unmarked_work >= followed_work)))
         flush_marks(session, now_, true);
     return (session.in_flight > 0 && collect(session, clock_.now())) || progress;
 }
