@@ -28,7 +28,6 @@
 //               what is left of the step's bound, half of which is a matter of trust too, the candidate
 //               goes there. Equal speed on a smaller partition is preferred to a larger one; where it would
 //               be slower there, it first waits a `patience`-th of the loss for room on a larger one.
-//               The next launch may come while the dispatch thread is at the candidate (`handling`).
 //               When it starts is told by what is before it, and by what high work seems to have kept that
 //               from the GPU. The latter may be wrong, so at the last launch before a wait, from which
 //               nothing is caught up with, the candidate is foreseen to have come sooner.
@@ -178,7 +177,6 @@ class Fikit final : public Levels {
     // What several sessions may have in flight together, by what one may: their kernels run side by side.
     static constexpr Nanoseconds together = 2;
     static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
-    static constexpr Nanoseconds handling = 3000;   // what a gated launch takes the dispatch thread
     static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
     static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
     static constexpr uint32_t soon = 16;                                  // times as many

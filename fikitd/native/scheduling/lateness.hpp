@@ -95,8 +95,8 @@ struct Fikit::Course {
     }
 
     template <bool graphs>
-    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at, Nanoseconds later = 0) {
-        alone = std::max(at - later - held, alone) + next.duration;
+    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
+        alone = std::max(at - held, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
@@ -207,13 +207,11 @@ template <bool graphs>
             if (!high.several) allowed = most;
             course.alone = course.end;
         }
-        // The dispatch thread may be at the candidate when the next one comes.
-        const Nanoseconds later = seen == 0 ? std::max<Nanoseconds>(0, now + handling - issued) : 0;
-        const Nanoseconds at = issued + later + Sequence::latency;
+        const Nanoseconds at = issued + Sequence::latency;
         if (at >= plan.end) break;
         if (at >= plan.start && repeats-- == 0) break;
         if (seen == foresight) return at < plan.start || course.end > course.alone ? high.bound : worst;
-        course.launch<graphs>(launch, at, later);
+        course.launch<graphs>(launch, at);
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
@@ -227,8 +225,7 @@ template <bool graphs>
 inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
-    const Nanoseconds left = plan.end - now,
-                      late = std::max<Nanoseconds>(0, high.end - high.alone) + handling;
+    const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
     const uint32_t next = sequence.next();
     const auto absorbed = static_cast<Nanoseconds>(static_cast<double>(sequence.slack(next)) * high.absorbs);
     if (late + left <= absorbed) return true;
