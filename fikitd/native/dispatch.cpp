@@ -89,7 +89,7 @@ bool Core::serve(Session& session) {
     const auto more = static_cast<uint32_t>(session.steps_issued -
                                             std::exchange(session.served_from, session.steps_issued));
     session.row += more;
-    policy_->lagged(session.index, session.row, more, now_ - session.row_at);
+    if (session.unmodified) policy_->lagged(session.index, session.row, more, now_ - session.row_at);
     if (!session.ring.has_record()) session.row_at = session.row = 0;
 }
 

@@ -112,8 +112,10 @@ class Fikit final : public Levels {
   public:
     explicit Fikit(const Bounds& bounds) : Levels(bounds), sequences_(new Sequence[predictors]) {
         while (partitions_ < bounds.partitions.size() && bounds.partitions[partitions_] != 0) ++partitions_;
-        if (const double steps = static_cast<double>(bounds.delay_least) / bounds.delay_share; steps < 1e18)
-            long_step_ = static_cast<Nanoseconds>(steps);
+        const double shared = bounds.delay_share * static_cast<double>(long_step_);
+        if (shared > static_cast<double>(bounds.delay_least))
+            long_step_ =
+                static_cast<Nanoseconds>(static_cast<double>(bounds.delay_least) / bounds.delay_share);
     }
 
     void opened(unsigned session, int level, double weight, Nanoseconds now) override {
@@ -435,7 +437,8 @@ class Fikit final : public Levels {
     Nanoseconds last_over_ = 0;          // when gated work last completed
     unsigned unforeseeable_ = 0;         // high sessions that are not predicted
     size_t partitions_ = 0;
-    Nanoseconds long_step_ = INT64_MAX;  // steps that last so long have a bound that is not the least
+    // Steps that last so long have a bound that is not the least, and share none with the next.
+    Nanoseconds long_step_ = 10'000'000;
 };
 
 }  // namespace fikit::scheduling

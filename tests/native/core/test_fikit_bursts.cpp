@@ -16,12 +16,13 @@ namespace {
 struct Bursts {
     static constexpr unsigned launches = 9;
     static constexpr Nanoseconds kernel = 5 * us, apart = 2 * us, seen = 3 * us;
-    std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
+    std::unique_ptr<Policy> policy;
     bool polls;
     int bursts = 0;
     Nanoseconds now = 100 * ms;
 
-    explicit Bursts(bool looks_at_memory) : polls(looks_at_memory) {
+    explicit Bursts(bool looks_at_memory, const Bounds& bounds = with_partitions())
+        : policy(make_policy("fikit", bounds)), polls(looks_at_memory) {
         policy->opened(0, 0, 1, 0);
         policy->opened(1, 5, 1, 0);
     }
@@ -89,6 +90,15 @@ void waits_that_follow_each_other_share_a_bound() {
     }
 }
 
+// Where no share is allowed, but the least is, they share it all the same, for a while.
+void without_a_share_steps_end_too() {
+    Bounds bounds = with_partitions();
+    bounds.delay_share = 0;
+    Bursts program(false, bounds);
+    for (int burst = 0; burst < 1000; ++burst) program.burst(10 * us, 5 * us);  // 64 us each
+    CHECK(program.told().steps >= 5 && program.told().steps <= 7);
+}
+
 // What starts behind a long kernel may start after more bursts than one: those count that come beside it.
 void what_starts_late_is_foreseen() {
     for (const bool behind : {false, true}) {
@@ -133,6 +143,7 @@ void who_polls_waits_as_others_do() {
 int main() {
     a_burst_hides_no_delay();
     waits_that_follow_each_other_share_a_bound();
+    without_a_share_steps_end_too();
     what_starts_late_is_foreseen();
     who_polls_waits_as_others_do();
 }
