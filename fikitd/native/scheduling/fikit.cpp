@@ -252,9 +252,10 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     high.settles = Sequence::nowhere;
     high.found = false;
     // Several waits make a step where iterations have several, as long as it is too short for a bound of its
-    // own, or follow each other so soon that the least bound on each were more than `delay_share`.
+    // own, or follow each other so soon that the least bound on each were more than `delay_share`. As long as
+    // each pause is taken for one that is each one's own: whom nobody may make late is never seen to wait.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
-    if (high.end - high.closed_at >= long_step_ &&
+    if ((high.end - high.closed_at >= long_step_ || !high.waits) &&
         (position - high.step_from >= period || high.end - high.step_at >= long_step_))
         close_step(session, high, position, now);
 }

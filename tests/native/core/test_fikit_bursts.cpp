@@ -90,6 +90,19 @@ void waits_that_follow_each_other_share_a_bound() {
     }
 }
 
+// As long as a program was not seen to wait each pause of its GPU has a bound of its own: with one that many
+// share nothing could go beside it, nothing made it late, and by nothing else it is seen to wait.
+void before_it_waits_each_pause_has_a_bound() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    Nanoseconds now = 100 * ms;
+    for (unsigned launch = 0; launch < 200; ++launch, now += 100 * us) {
+        policy->issued(0, Bursts::work(launch % 4), now);
+        policy->completed(0, Bursts::work(launch % 4), 0, now + 12 * us);
+    }
+    CHECK(policy->statistics(0).steps > 40);
+}
+
 // Where no share is allowed, but the least is, they share it all the same, for a while.
 void without_a_share_steps_end_too() {
     Bounds bounds = with_partitions();
@@ -143,6 +156,7 @@ void who_polls_waits_as_others_do() {
 int main() {
     a_burst_hides_no_delay();
     waits_that_follow_each_other_share_a_bound();
+    before_it_waits_each_pause_has_a_bound();
     without_a_share_steps_end_too();
     what_starts_late_is_foreseen();
     who_polls_waits_as_others_do();
