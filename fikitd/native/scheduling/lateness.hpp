@@ -182,16 +182,16 @@ template <bool graphs>
     }
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
     Nanoseconds issued = sequence.last().at;
-    // Beside the candidate for longer than they repeat after, it repeats; where waits share a bound it adds
-    // up.
+    // Once what repeats has come beside the candidate as a whole, so does that; but it adds up where waits
+    // share a bound.
     uint32_t repeats = known && !high.several ? sequence.period() : foresight;
     position = sequence.next();
     for (unsigned seen = 0;; ++seen, ++position) {
         if (position == sequence.size()) position -= sequence.period();
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
-        if (known &&
-            launch.ordinal == 0) {  // it waits in between: what it is late by then is a delay, and over
+        // It waits in between: what it is late by then is a delay, and over.
+        if (known && launch.ordinal == 0) {
             if (seen > 0 || high.outstanding > 0) {  // else it is over by now
                 Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
                 // What it waits for can't be caught up with any more: the candidate may come before that.
