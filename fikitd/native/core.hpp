@@ -196,7 +196,7 @@ class Core {
     bool serve_and_look(Session& session);
     bool serve_high();
     void note_full(Session& session);
-    void note_row(Session& session, Nanoseconds begun);
+    void note_row(Session& session);
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);

@@ -73,19 +73,19 @@ inline bool Core::take_head(Session& session) {
 // Issues what the session may issue without asking; leaves the first gated operation at its head.
 bool Core::serve(Session& session) {
     session.served_from = session.steps_issued;
-    const Nanoseconds begun = now_;
+    session.served_at = now_;
     const bool progress = serve_ring(session);
     const uint64_t steps = session.steps_issued - session.served_from;
     if (steps == 0) return progress;
     session.last_issue = now_;
     if (session.level == scheduling::highest_level && (steps > 1 || session.row_at != 0)) [[unlikely]]
-        note_row(session, begun);
+        note_row(session);
     return progress;
 }
 
 // Its program launches faster than this thread does: that spares it nothing.
-[[gnu::noinline]] void Core::note_row(Session& session, Nanoseconds begun) {
-    if (session.row_at == 0) session.row_at = begun;
+[[gnu::noinline]] void Core::note_row(Session& session) {
+    if (session.row_at == 0) session.row_at = session.served_at;
     const auto more = static_cast<uint32_t>(session.steps_issued -
                                             std::exchange(session.served_from, session.steps_issued));
     session.row += more;

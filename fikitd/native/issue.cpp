@@ -407,7 +407,7 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
         case FIKIT_OP_SYNC:
             if (session.level != scheduling::highest_level) return CUDA_SUCCESS;
             // It was ready with what is before it, and so the program was to wait.
-            if (session.steps_issued != session.served_from) note_row(session, session.last_issue);
+            if (session.steps_issued != session.served_from) note_row(session);
             policy_->awaited(session.index, false, now_);
             return CUDA_SUCCESS;
         default:

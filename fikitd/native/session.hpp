@@ -325,6 +325,7 @@ struct Session {
     SessionUsage usage;
     Nanoseconds last_issue = 0;
     uint64_t served_from = 0;    // steps issued before what it has ready now
+    Nanoseconds served_at = 0;   // when that was looked at
     Nanoseconds row_at = 0;      // since then it has had something ready all the time; 0: it has not
     uint32_t row = 0;            // so many steps since then
     Pauses pauses;               // of a high session's program
