@@ -68,8 +68,9 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
     seen_to_wait(*high);
-    high->told = high->sequence->size();
+    const uint32_t told = std::exchange(high->told, high->sequence->size());
     if (!high->sequence->waited()) waited(session, *high, found, now);
+    if (high->told != told) high->sequence->told(high->told - told);
 }
 
 // What its program goes on with may be issued before all that it waited for is seen to be over.
@@ -239,8 +240,8 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
         }
         delays.worst = std::max(delays.worst, late);
     }
-    high.alone = high.end;  // it is over
-    high.guessed = late;
+    high.alone = high.end;                  // it is over
+    high.guessed = high.beside ? late : 0;  // beside nothing the host may have made it late
     // Of who tells of it, the gap behind has varied by that, and so may the next one.
     if (high.waits && position != high.told) high.sequence->delayed(position, late);
     if (high.fills && high.outstanding == 0) high.sequence->over(high.end);

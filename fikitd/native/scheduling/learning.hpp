@@ -100,10 +100,10 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         high.hindered_share += change / 32;
 }
 
-// A launch that comes later by what the GPU was late by shows that the program waited for it, whether it told
-// of that or not; and it does so whenever it comes to that, until it is seen not to. Who tells of its waits
-// is believed, unless that can be no chance. Of one who has told of none for as many launches as its steps
-// have, a long pause is one in any case.
+// A launch that comes later by what others made the GPU late by shows that the program waited for it, whether
+// it told of that or not; and it does so whenever it comes to that, until it is seen not to. Who tells of its
+// waits is believed, unless that can be no chance. Of one who has told of none for as many launches as its
+// steps have, a long pause is one in any case.
 [[gnu::noinline]] inline void Fikit::look_for_wait(unsigned session, High& high, const Work& work,
                                                    Nanoseconds now) {
     const Sequence& sequence = *high.sequence;
@@ -113,9 +113,9 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     if (!waits && sequence.known()) {
         const Sequence::Launch& usual = sequence.at(sequence.next());
         if (usual.key != work.key) return;
-        const bool presumed = sequence.may_wait() && (silent || sequence.is_aligned());
+        const bool presumed = sequence.may_wait() && (silent || (high.beside && sequence.is_aligned()));
         waits = presumed;
-        const Nanoseconds late = high.waits ? high.end - high.alone : high.guessed;
+        const Nanoseconds late = !high.waits ? high.guessed : high.beside ? high.end - high.alone : 0;
         const Nanoseconds later = now - sequence.last().at - usual.gap - sequence.held();
         // By chance the gap may be longer or shorter by about twice what it varies by.
         const bool sure = late > 4 * usual.deviation, likely = late > 2 * usual.deviation;

@@ -211,6 +211,9 @@ class Sequence {
         return std::max<Nanoseconds>(0, spared);
     }
 
+    // It tells of its waits, so many launches apart.
+    void told(uint32_t launches) { length_ = launches; }
+
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
     // It waited before what is expected next when that came the last time; if that is known, and it has not

@@ -180,6 +180,35 @@ void launches_that_come_as_ever_show_none() {
     }
 }
 
+// A host that is busy with others now and then holds up a program and the completions of its launches alike,
+// which shows no wait; nor is a long pause one in each step that follows. Beside nothing who tells of its
+// waits makes a step of each, and who tells of none of each pause of its GPU.
+void a_busy_host_shows_no_waits() {
+    constexpr unsigned steps = 50, launches = 100;
+    for (const bool tells : {true, false})
+        for (uint32_t seed = 1; seed <= 20; ++seed) {
+            const auto policy = make_policy("fikit", with_partitions());
+            policy->opened(0, 0, 1, 0);
+            Work high = small(5 * us);
+            high.key = 1;
+            Nanoseconds now = 100 * ms;
+            uint64_t before = 0;
+            uint32_t random = seed;
+            for (unsigned step = 0; step <= steps; ++step) {
+                if (step == 1) before = policy->statistics(0).steps;
+                for (unsigned number = 0; number < launches; ++number) {
+                    random = random * 1664525 + 1013904223;
+                    const Nanoseconds held_up = random >> 29 == 0 ? random % 600 * us : 0;
+                    policy->issued(0, high, now);
+                    policy->completed(0, high, 0, now + 10 * us + held_up);
+                    now += 100 * us + held_up + (step == 0 && number == 40 && tells ? 3 * ms : 0);
+                }
+                if (tells) policy->awaited(0, true, now);
+            }
+            CHECK_EQUAL(policy->statistics(0).steps, before + steps * (tells ? 1 : launches));
+        }
+}
+
 }  // namespace
 
 int main() {
@@ -188,5 +217,6 @@ int main() {
     a_late_step_leaves_the_pause_behind_it();
     a_launch_that_comes_later_shows_a_wait();
     launches_that_come_as_ever_show_none();
+    a_busy_host_shows_no_waits();
     return 0;
 }
