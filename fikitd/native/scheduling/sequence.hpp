@@ -211,8 +211,10 @@ class Sequence {
         return std::max<Nanoseconds>(0, spared);
     }
 
-    // It tells of its waits, so many launches apart.
-    void told(uint32_t launches) { length_ = launches; }
+    // It tells of its waits, so many launches apart; but for those that nobody knew of.
+    void told(uint32_t launches) {
+        if (head_ - fresh_ >= launches) length_ = launches;
+    }
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }

@@ -97,9 +97,30 @@ void what_was_held_up_was_ready_before() {
     CHECK_EQUAL(anew, made.now + Sequence::latency + 30 * us);
 }
 
+// Of who tells of its waits they are a step apart, wherever one was presumed between; unless one came between
+// that nobody knew of, as of a program that tells of one in a hundred.
+void told_waits_are_a_step_apart() {
+    for (const bool surprised : {false, true}) {
+        Iterations made;
+        Work work = small(30 * us);
+        for (work.key = 1; work.key <= 12; ++work.key) {  // nothing repeats
+            if (work.key == 9) {
+                if (surprised) made.sequence->surprised();
+                made.wait();
+            }
+            made.sequence->launched(work, made.now += 5 * us, 0);
+        }
+        made.wait();
+        CHECK_EQUAL(made.sequence->usual(), 4u);
+        made.sequence->told(12);
+        CHECK_EQUAL(made.sequence->usual(), surprised ? 4u : 12u);
+    }
+}
+
 }  // namespace
 
 int main() {
+    told_waits_are_a_step_apart();
     what_is_measured_at_a_place_counts_there();
     beside_others_only_much_less_is_news();
     what_is_over_is_not_foreseen();
