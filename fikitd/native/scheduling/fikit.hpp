@@ -64,13 +64,13 @@
 //               anew: until then each pause of the GPU was taken for a wait.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long; but
-//               not before so long after the step before (`several` waits make one). They last until its
-//               last launch is over. Of a wait that the program says nothing of (it looks
-//               at memory that a kernel writes, a host function tells it) its next launch tells: it comes
-//               later by what the GPU was late by, and others don't, whether anyone had seen by then that
-//               the GPU was done or not (`polls`). Where it was seen to wait it is presumed
-//               to again, until a launch comes in time. Of who tells of no wait for as many launches as its
-//               steps have, a pause of `long_pause` is one.
+//               not before so long after the step before (`several` waits make one), or pauses for
+//               `long_pause`. They last until its last launch is over. Of a wait that the program says
+//               nothing of (it looks at memory that a kernel writes, a host function tells it) its next
+//               launch tells: it comes later by what the GPU was late by, and others don't, whether anyone
+//               had seen by then that the GPU was done or not (`polls`). Where it was seen to wait it is
+//               presumed to again, until a launch comes in time. Of who tells of no wait for as many launches
+//               as its steps have, a pause of `long_pause` is one.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU.

@@ -107,7 +107,12 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 [[gnu::noinline]] inline void Fikit::look_for_wait(unsigned session, High& high, const Work& work,
                                                    Nanoseconds now) {
     const Sequence& sequence = *high.sequence;
-    if (sequence.waited()) return;
+    if (sequence.waited()) {
+        // Several waits make a step where they follow each other, not over a long pause.
+        if (now - high.end > long_pause && sequence.size() != high.step_from)
+            close_step(session, high, sequence.size(), now);
+        return;
+    }
     const bool silent = sequence.size() - high.told >= sequence.usual();
     bool waits = silent && (high.waits || sequence.known()) && now - high.end > long_pause;
     if (!waits && sequence.known()) {

@@ -42,10 +42,10 @@ void a_wait_is_over_though_the_next_launch_came_first() {
     // The policy hears of it when everything is over: it was late all the same, unless the program found it
     // so.
     for (const bool found : {false, true}) {
-        const SessionStatistics before = policy->statistics(0);
         high.key = 1;
-        now += ms;
-        policy->issued(0, high, now);
+        now += 2 * ms;
+        policy->issued(0, high, now);  // ends the step before
+        const SessionStatistics before = policy->statistics(0);
         policy->issued(1, low, now);
         policy->completed(1, low, 0, now + 650 * us);
         policy->completed(0, high, 0, now + 670 * us);
@@ -100,6 +100,19 @@ void a_pause_is_none_of_the_step() {
         CHECK(statistics.step_time > 150 * us && statistics.step_time < 250 * us);
         CHECK_EQUAL(statistics.bound, told.policy->statistics(0).bound);
     }
+}
+
+// Nor is it where several waits make a step: what follows a pause begins one.
+void a_pause_ends_a_step_of_several_waits() {
+    Service told{Tells::at_once};
+    for (int answer = 0; answer < 200; ++answer) {
+        told.answer();
+        told.now += answer % 2 == 0 ? 10 * us : 20 * ms;
+    }
+    const SessionStatistics statistics = told.policy->statistics(0);
+    CHECK(statistics.steps >= 99);
+    CHECK(statistics.step_time > 150 * us && statistics.step_time < 500 * us);
+    CHECK_EQUAL(statistics.bound, 10 * us);
 }
 
 // What a step was late by that is over, as far as can be foreseen, is not held against what fits into the
@@ -214,6 +227,7 @@ void a_busy_host_shows_no_waits() {
 int main() {
     a_wait_is_over_though_the_next_launch_came_first();
     a_pause_is_none_of_the_step();
+    a_pause_ends_a_step_of_several_waits();
     a_late_step_leaves_the_pause_behind_it();
     a_launch_that_comes_later_shows_a_wait();
     launches_that_come_as_ever_show_none();
