@@ -160,6 +160,7 @@ inline void Gate::describe(const Session& session, Work& work) const {
         work.expected = operation.duration;
     }
     work.gated = !session.high;
+    work.stream = static_cast<uint8_t>(operation.stream % scheduling::streams_told_apart);
 }
 
 inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {

@@ -192,8 +192,8 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                     Nanoseconds unfinished) {
     const Beside::Others others = beside_.leave(entry.work, entry.beside);
-    Nanoseconds measured = 0;
-    if (entry.timer >= 0) {
+    Nanoseconds measured = 0, takes = entry.work.expected;
+    if (entry.timer >= 0) [[unlikely]] {
         ++session.usage.measured;
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
         float milliseconds = 0;
@@ -205,13 +205,14 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0) {
             profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
-            const Nanoseconds takes = entry.kernel->shortest;
-            session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
+            const Nanoseconds shortest = entry.kernel->shortest;
+            session.usual += session.usual == 0 ? shortest : (shortest - session.usual) / 16;
         }
+        if (measured > 0) takes = measured;
     } else if (entry.traced) {
         trace_.add(trace);
     }
-    session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
+    session.usage.gpu_ns += takes;
     policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
 }
 

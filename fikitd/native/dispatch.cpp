@@ -110,9 +110,11 @@ inline bool Core::serve_ring(Session& session) {
         }
         const uint16_t op = session.head->record().op;
         const bool launch = op == FIKIT_OP_LAUNCH;
-        if (op == FIKIT_OP_CALL) return start_call(session) || progress;
-        if (session.measured && launch && !keep_timer(session)) [[unlikely]]
+        if (!launch) {
+            if (op == FIKIT_OP_CALL) return start_call(session) || progress;
+        } else if (session.measured && !keep_timer(session)) [[unlikely]] {
             return progress;
+        }
         progress = true;
         if (!launch && !is_step(op)) {
             manage(session);

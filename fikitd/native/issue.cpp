@@ -317,6 +317,7 @@ void Core::issue(Session& session, uint8_t where) {
         entry.work = session.head_work;
         entry.work.gated = gated;
         entry.work.partition = where;
+        entry.work.stream = static_cast<uint8_t>(record.stream % scheduling::streams_told_apart);
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.queued = stream.completed + 1 < stream.issued;

@@ -54,12 +54,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     ++high->outstanding;
     high->awaits = false;
     if (high->sequence->size() == high->step_from) begin_step(*high, now);
-    if (work.engine == Engine::graph) [[unlikely]] {
-        high->graph_wait = any_time;
-        graphs_ = true;
-    }
     high->sequence->launched(work, now, static_cast<uint32_t>(issued_ - runs_));
     const Sequence::Launch& launch = high->sequence->last();
+    if (on_stream(work.engine, work.stream) != high->mostly) [[unlikely]]
+        launched_otherwise(*high, work);
     high->lasting += launch.duration;
     if (launch.own == 0) high->unmeasured += launch.duration;
 }
@@ -139,6 +137,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (work.gated) return completed_gated(session, work, now, unfinished, others);
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
+    if (high->side_by_side()) [[unlikely]]
+        return completed_side_by_side(session, *high, work, measured, now, unfinished);
     const uint32_t position = high->sequence->size() - high->outstanding;
     const Sequence::Launch& launch = high->sequence->at(position);
     // Streams complete in an order of their own: what is of another key was launched elsewhere.
@@ -152,7 +152,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds latest = now - high->notice;
     const Nanoseconds at =
         ended(std::max(start, high->end) + launch.duration, unfinished - high->notice, latest);
-    compare(session, *high, launch, at, latest);
+    compare(session, *high, launch, at, latest, latest, high->seen);
     --high->outstanding;
     high->end = at;
     high->alone = std::min(launch.alone, at);
@@ -222,6 +222,8 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
 
 // The session has what it waited for, the launches up to a position: what it is late by, it was delayed by.
 void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds now) {
+    if (high.side_by_side()) [[unlikely]]
+        meet(high, position);
     const Nanoseconds late = high.found ? 0 : high.end - high.alone;
     constexpr Nanoseconds noise = 1000;
     if (high.graph_wait != 0) [[unlikely]]
@@ -304,8 +306,10 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         blame_outlasting(session, high);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
-    high.kept_free = high.fills && high.unmeasured > high.lasting / unmeasured_part &&
-                     ++high.others_steps >= least_others_steps + high.free_steps;
+    const bool unmeasured = high.fills && high.unmeasured > high.lasting / unmeasured_part;
+    const bool unmet = std::exchange(high.unmet, false);
+    high.kept_free = (high.kept_free && unmet) ||  // what was in flight was beside it all the same
+                     ((unmeasured || unmet) && ++high.others_steps >= least_others_steps + high.free_steps);
     if (high.kept_free) high.others_steps = 0, ++high.free_steps;
     high.lasting = high.unmeasured = 0;
     set_bound(high);

@@ -222,13 +222,16 @@ class Fikit final : public Levels {
     struct alignas(512) High {
         Sequence* sequence = nullptr;
         uint8_t session = 0;
+        static constexpr uint8_t no_stream = 0xfe, all_streams = 0xff;
+        uint8_t stream = no_stream;      // the one that it launches on
+        uint16_t mostly = 0xffff;        // kernels on that
         uint32_t outstanding = 0;        // launches issued and not completed
         Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
         Nanoseconds notice = 3000;       // how late a completion is seen
         // From what its interference is learnt: the launches that one look saw completed, and what was
         // foreseen of them.
         Nanoseconds looked = 0, seen = 0, foreseen = 0, own = 0;
-        uint32_t batch = 0;
+        uint32_t batch = 0, compared = 0;  // compared: the last of them, where streams run side by side
         unsigned beside_run = nobody;  // a place in running_: beside which they ran; it stays there for long
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
         // What one of its graphs may be delayed by: any time, or 0: it launches none.
@@ -263,14 +266,17 @@ class Fikit final : public Levels {
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
         // What this step's launches take, and those of them that were not measured at their place.
         Nanoseconds lasting = 0, unmeasured = 0;
-        bool fills = false;                         // they leave less than half of the step idle
-        bool kept_free = false;                     // this step is to be measured
+        bool fills = false;      // they leave less than half of the step idle
+        bool kept_free = false;  // this step is to be measured
+        bool unmet = false;      // nobody knows how long its streams take beside each other before some wait
+        Nanoseconds meets = 0;   // that, before its last wait
         uint32_t free_steps = 0, others_steps = 0;  // that were; those since
         double trust = first_trust;  // share that is used of the slack and of the bound's second half
         uint32_t rests = 0, rest = least_rest;  // steps until what is doubtful is tried again; next time
         uint32_t calm = 0;                      // steps beside gated work since one was over its bound
         Nanoseconds bound = 0, allowed = 0;     // on the delay of a step; what is used of that
-        unsigned suspect = max_sessions;        // whose work had the longest blocks since it last waited
+        bool side_by_side() const { return stream == all_streams; }
+        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
     };
     // What a gated session has in flight: on each stream one behind another.
@@ -294,6 +300,7 @@ class Fikit final : public Levels {
         Nanoseconds longest = 0;
         uint32_t since = 0, counts = 0;  // launches of its key; for so many it counts
     };
+    template <bool any>
     struct Course;
     // When what could have ended at `foreseen` did: what nobody saw in time is not late for that.
     static Nanoseconds ended(Nanoseconds foreseen, Nanoseconds unfinished, Nanoseconds latest) {
@@ -332,6 +339,13 @@ class Fikit final : public Levels {
         high.waits = high.unplanned = true;
         high.trust = first_trust;
         high.patience = long_pause;
+    }
+    void completed_side_by_side(unsigned session, High& high, const Work& work, Nanoseconds measured,
+                                Nanoseconds now, Nanoseconds unfinished);
+    static void meet(High& high, uint32_t position);
+    void launched_otherwise(High& high, const Work& work);
+    static uint16_t on_stream(Engine engine, uint8_t stream) {
+        return static_cast<uint16_t>(static_cast<unsigned>(engine) | stream << 8u);
     }
     void waited(unsigned session, High& high, bool found, Nanoseconds now);
     void begin_step(High& high, Nanoseconds now);
@@ -374,13 +388,13 @@ class Fikit final : public Levels {
     Nanoseconds hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const;
     void hindered(const Plan& plan);
     void learn_hindrance(High& high, uint32_t end, Nanoseconds late) const;
-    template <bool graphs>
+    template <bool any>
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
-                 Nanoseconds latest);
+                 Nanoseconds latest, Nanoseconds look, Nanoseconds before);
     void wait_foreseen(High& high, const Sequence::Launch& launch);
     void learn(unsigned session, const High& high, const Running& run, Nanoseconds longer);
     bool works_high(Nanoseconds now) const {

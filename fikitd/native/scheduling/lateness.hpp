@@ -81,28 +81,80 @@ inline Nanoseconds Fikit::hinders(const Plan& plan, const Sequence::Launch& grap
 }
 
 // A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
+// `any`: there may be graphs among them, and they may be on several streams, whose ends are followed one by
+// one.
+template <bool any>
 struct Fikit::Course {
     const Fikit& policy;
     const High& high;
     const Plan& candidate;
     Nanoseconds alone, end, held;
     unsigned run = 0;  // what is on the GPU at `end`
-    Nanoseconds until = 0;
+    Nanoseconds until = 0, first_until = 0;
+    bool side_by_side = false;
+    std::array<Sequence::Course, any ? streams_told_apart : 0> streams;
 
     Course(const Fikit& all, const High& of, const Plan& plan, Nanoseconds now)
         : policy(all), high(of), candidate(plan), alone(of.alone), end(of.end), held(of.sequence->held()) {
-        if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
+        if (policy.runs_ > 0) until = first_until = std::max(now, policy.running(0).plan.end);
+        if constexpr (any)
+            if ((side_by_side = of.side_by_side())) streams = of.sequence->courses();
     }
 
-    template <bool graphs>
     [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
+        if constexpr (any)
+            if (side_by_side) {
+                Sequence::Course& own = streams[next.stream];
+                alone = own.alone, end = own.end;
+                run = 0, until = first_until;  // it may begin before the one that was launched before
+                beside_others(next, at);
+                own = {alone, end};
+                return;
+            }
+        beside_others(next, at);
+    }
+    // What was launched before the decision would be over then.
+    void launched(const Sequence::Launch& next) {
+        alone = std::min(alone, next.alone);
+        if constexpr (any)
+            if (side_by_side) streams[next.stream].alone = alone;
+    }
+    // By how much is it late where it waits behind that?
+    Nanoseconds late(const Sequence::Launch& last) {
+        if constexpr (any)
+            if (side_by_side) {
+                alone = end = 0;
+                for (const Sequence::Course& each : streams) {
+                    alone = std::max(alone, each.alone);
+                    end = std::max(end, each.end);
+                }
+                alone += std::max<Nanoseconds>(0, last.meets);
+            }
+        return std::max<Nanoseconds>(0, end - alone);
+    }
+    void waited() {
+        alone = end;
+        if constexpr (any)
+            if (side_by_side) streams.fill({end, end});
+    }
+    // By how much is it late where it does not wait? By as much as the stream that is latest.
+    Nanoseconds behind() const {
+        Nanoseconds most = end - alone;
+        if constexpr (any)
+            if (side_by_side)
+                for (const Sequence::Course& each : streams)
+                    most = std::max(most, each.end - each.alone - high.meets);
+        return most;
+    }
+
+    [[gnu::always_inline]] void beside_others(const Sequence::Launch& next, Nanoseconds at) {
         alone = std::max(at - held, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
             if (++run < policy.runs_) until += policy.running(run).plan.adds;
         Nanoseconds longer = 0;
-        if (graphs && next.is_graph()) {
+        if (any && next.is_graph()) {
             end += graph(next, start);
             return;
         }
@@ -155,7 +207,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
 
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
-template <bool graphs>
+template <bool any>
 [[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,
                                                    Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
@@ -172,13 +224,14 @@ template <bool graphs>
         most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) / 2;
     }
     const bool known = sequence.known();
-    Course course(*this, high, plan, now);
+    Course<any> course(*this, high, plan, now);
     Nanoseconds allowed = most - high.spent, worst = -high.bound;
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
-        course.launch<graphs>(launch, launch.at + Sequence::latency);
-        course.alone = std::min(course.alone, launch.alone);
+        if (any && launch.over) continue;
+        course.launch(launch, launch.at + Sequence::latency);
+        course.launched(launch);
     }
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
     Nanoseconds issued = sequence.last().at;
@@ -193,9 +246,9 @@ template <bool graphs>
         // It waits in between: what it is late by then is a delay, and over.
         if (known && launch.ordinal == 0) {
             if (seen > 0 || high.outstanding > 0) {  // else it is over by now
-                Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
-                // What it waits for can't be caught up with any more: the candidate may come before that.
                 const Sequence::Launch& last = sequence.at(position - 1);
+                Nanoseconds late = course.late(last);
+                // What it waits for can't be caught up with any more: the candidate may come before that.
                 const Nanoseconds start = course.end - last.duration;
                 if (plan.from - plan.sooner < start && start < plan.from)
                     late += stall(plan, last, plan.length);
@@ -205,15 +258,15 @@ template <bool graphs>
                 if (high.several) allowed -= late;
             }
             if (!high.several) allowed = most;
-            course.alone = course.end;
+            course.waited();
         }
         const Nanoseconds at = issued + Sequence::latency;
         if (at >= plan.end) break;
         if (at >= plan.start && repeats-- == 0) break;
-        if (seen == foresight) return at < plan.start || course.end > course.alone ? high.bound : worst;
-        course.launch<graphs>(launch, at);
+        if (seen == foresight) return at < plan.start || course.behind() > 0 ? high.bound : worst;
+        course.launch(launch, at);
     }
-    const Nanoseconds late = course.end - course.alone;
+    const Nanoseconds late = course.behind();
     if (late <= 0) return worst;
     const double slack = known ? high.absorbs * static_cast<double>(sequence.slack(position)) : 0;
     return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
@@ -243,16 +296,16 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
 }
 
-inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+[[gnu::always_inline]] inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)
         return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
-        if (high.kept_free && high.outstanding > 0) return false;
+        if (high.kept_free && (high.outstanding > 0 || high.side_by_side())) return false;
         if (plainly_fits(high, plan, now)) continue;
-        const bool graphs = high.graph_wait != 0;
-        if ((graphs ? excess<true>(high, plan, now) : excess<false>(high, plan, now)) > 0) return false;
+        const bool any = high.graph_wait != 0 || high.side_by_side();
+        if ((any ? excess<true>(high, plan, now) : excess<false>(high, plan, now)) > 0) return false;
     }
     return true;
 }

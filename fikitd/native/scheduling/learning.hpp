@@ -6,12 +6,12 @@
 
 namespace fikit::scheduling {
 
-// Launches that one look saw completed: what they took beyond what was foreseen is their interference with
-// what ran beside them.
+// Launches that one look saw completed, on one stream: what they took beyond what was foreseen is their
+// interference with what ran beside them. `look`: which it was; `before`: when what is before them was over.
 inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
-                           Nanoseconds latest) {
-    if (latest != high.looked) {
-        high.looked = latest;
+                           Nanoseconds latest, Nanoseconds look, Nanoseconds before) {
+    if (look != high.looked) {
+        high.looked = look;
         if (high.beside_run != nobody) {
             const Running& run = running_[high.beside_run];
             const Nanoseconds longer =
@@ -21,7 +21,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
             if (longer != 0 || run.plan.guest.most != 0) [[unlikely]]  // mostly not
                 learn(session, high, run, longer);
         }
-        high.foreseen = high.seen;
+        high.foreseen = before;
         high.own = high.others = 0;
         high.batch = 0;
         high.beside_run = runs_ > 0 ? first_run_ % operations : nobody;
@@ -36,7 +36,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 
 // What of the time that the launch took it waited for others' blocks.
 [[gnu::noinline]] inline void Fikit::wait_foreseen(High& high, const Sequence::Launch& launch) {
-    if (high.outstanding > 1) look_behind(high, high.seen);
+    if (high.outstanding > 1 && !high.side_by_side()) look_behind(high, high.seen);
     if (launch.is_graph()) {  // learn_hindrance() tells
         high.foreseen = INT64_MAX / 2;
         return;
@@ -54,9 +54,15 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     statistics_[run.session].slowed_time += longer;
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
-    const uint32_t end = sequence.size() - high.outstanding;
-    for (uint32_t launch = end - high.batch; launch != end; ++launch)
-        interference_.learn(sequence.at(launch).key, run.plan.guest, share);
+    const bool side_by_side = high.side_by_side();
+    uint32_t position = side_by_side ? high.compared : sequence.size() - high.outstanding - 1;
+    const uint8_t stream = sequence.at(position).stream;
+    for (uint32_t left = high.batch; left > 0; --position) {
+        const Sequence::Launch& launch = sequence.at(position);
+        if (side_by_side && launch.stream != stream) continue;
+        interference_.learn(launch.key, run.plan.guest, share);
+        --left;
+    }
 }
 
 // The operation is over: perhaps it ran beside graphs that are not, or were not when it began.
@@ -165,6 +171,70 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     high.polls = true;
     sequence.split(next);
     high.settles = next;
+}
+
+// A launch that is not, as most are, a kernel on the session's one stream.
+[[gnu::noinline]] inline void Fikit::launched_otherwise(High& high, const Work& work) {
+    if (work.engine == Engine::graph) {
+        high.graph_wait = any_time;
+        graphs_ = true;
+    }
+    if (work.stream == high.stream) return;
+    if (high.stream != High::no_stream) {
+        high.sequence->on_another_stream(work.stream, high.side_by_side() ? -1 : high.stream);
+        high.stream = High::all_streams;
+    } else {
+        high.stream = work.stream;
+    }
+    high.mostly = on_stream(Engine::kernel, high.stream);
+}
+
+// Streams run side by side: what is over is the oldest of its stream. All of it is late by what is last to
+// end.
+[[gnu::noinline]] inline void Fikit::completed_side_by_side(unsigned session, High& high, const Work& work,
+                                                            Nanoseconds measured, Nanoseconds now,
+                                                            Nanoseconds unfinished) {
+    Sequence& sequence = *high.sequence;
+    const uint32_t first = sequence.size() - high.outstanding;
+    uint32_t position = sequence.oldest(first, work.stream);
+    if (position == Sequence::nowhere) position = first;
+    const Sequence::Launch& launch = sequence.completed(position);
+    if (measured > 0 && work.key == launch.key)
+        sequence.measured(position, measured, static_cast<uint32_t>(issued_));
+    Sequence::Course& own = sequence.courses()[launch.stream];
+    const Nanoseconds start = std::max(launch.at + Sequence::latency, own.end);
+    if (work.known && runs_ == 0 && last_over_ < launch.at && launch.pause > 0 && unfinished != 0)
+        high.notice += std::clamp<Nanoseconds>(now - start - launch.duration - high.notice, -800, 800) / 16;
+    const Nanoseconds latest = now - high.notice;
+    const Nanoseconds at = ended(start + launch.duration, unfinished - high.notice, latest);
+    compare(session, high, launch, at, latest, latest * streams_told_apart + launch.stream, own.end);
+    high.compared = position;
+    own.end = at;
+    own.alone = std::min(launch.alone, own.end);
+    if (own.end < launch.alone) sequence.ended(position, own.end);
+    high.end = std::max(high.end, own.end);
+    high.alone = std::max(high.alone, std::min(own.alone + high.meets, high.end));
+    while (high.outstanding > 0 && sequence.at(sequence.size() - high.outstanding).over) --high.outstanding;
+    const uint32_t left = sequence.size() - high.outstanding;
+    const bool settles = high.settles != Sequence::nowhere && first < high.settles && left >= high.settles;
+    if (settles || (high.outstanding == 0 && !high.waits))
+        settle(session, high, settles ? high.settles : left, now);
+}
+
+// It has waited for all of its streams: how much longer do they take, beside each other and waiting for each
+// other, than each would?
+[[gnu::noinline]] inline void Fikit::meet(High& high, uint32_t position) {
+    Sequence& sequence = *high.sequence;
+    Nanoseconds alone = 0;
+    for (const Sequence::Course& each : sequence.courses()) alone = std::max(alone, each.alone);
+    const Sequence::Launch& last = sequence.at(position - 1);
+    const Nanoseconds usual = last.meets;
+    high.unmet |= usual == Sequence::unmeasured && high.beside;
+    // As long as that is unknown it is late by nothing.
+    high.alone = usual == Sequence::unmeasured ? high.end : std::min(high.end, alone + usual);
+    sequence.learn_meeting(position - 1, std::max<Nanoseconds>(0, high.end - alone), high.beside);
+    high.meets = std::max<Nanoseconds>(0, last.meets);
+    for (Sequence::Course& each : sequence.courses()) each.alone = each.end;
 }
 
 }  // namespace fikit::scheduling

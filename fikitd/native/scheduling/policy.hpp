@@ -31,10 +31,10 @@ struct Work {
     uint16_t per_sm = 1;  // blocks of it that one empty SM holds
     uint32_t waves = 0;   // of blocks, on the whole GPU; 0: not worked out
     Engine engine = Engine::kernel;
+    uint8_t stream = 0;     // the session's, below streams_told_apart: only what shares one is in order
     bool whole = false;     // must not be confined to a partition (cooperative launches)
     bool gated = false;     // issued through the gate (set when issued; the level may change later)
     uint8_t partition = 0;  // where a gated one was issued: 0 the whole GPU, n: partition n - 1
-    uint8_t stream = 0;     // the session's, below streams_told_apart: only what shares one is in order
 
     bool known = false;     // from enough measurements
     uint32_t at_least = 0;  // what it takes at least, where too few of them were beside nothing to tell; or 0

@@ -42,7 +42,12 @@ class Sequence {
         uint32_t gated = 0;                   // gated operations that were over before it
         uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
-        uint8_t looks = 0;  // launches here that were to be measured
+        uint8_t looks = 0;   // launches here that were to be measured
+        uint8_t stream = 0;  // the session's
+        // Where streams run side by side: it was over before one that was launched earlier; where the session
+        // waits behind it, by how much later that ends, beside nothing, than what is on each stream would.
+        bool over = false;
+        Nanoseconds meets = unmeasured;
 
         // It came that long after the launch before it.
         void follows(const Launch& old, Nanoseconds told) {
@@ -53,6 +58,13 @@ class Sequence {
         bool is_graph() const { return engine == Engine::graph; }
         // By how much it may come earlier. A pause is as long as others make it.
         Nanoseconds doubt() const { return ordinal == 0 ? std::min(gap, 2 * deviation) : 0; }
+    };
+
+    static constexpr Nanoseconds unmeasured = -1;
+
+    // The work of one of several streams: as it is, and as it would be with the GPU to itself.
+    struct Course {
+        Nanoseconds alone = 0, end = 0;
     };
 
     // From the issue of a launch to its start on an idle GPU.
@@ -75,48 +87,53 @@ class Sequence {
     // `gated`: so many gated operations are over.
     void launched(const Work& work, Nanoseconds now, uint32_t gated) {
         const uint64_t key = work.key != 0 ? work.key : 1 + static_cast<uint64_t>(work.engine);
-        const Launch& before = at(head_ - 1);
-        const Nanoseconds gap = now - before.at;
-        Launch& entry = slot(head_);
+        const uint32_t head = head_;
+        const Launch& before = at(head - 1);
+        Nanoseconds gap = now - before.at;
+        Launch& entry = slot(head);
         entry.key = key;
         follow(gap);
-        const Nanoseconds usual = work.shortest > 0 ? work.shortest : work.expected;
+        Nanoseconds duration = work.shortest > 0 ? work.shortest : work.expected;
         Nanoseconds pause = INT64_MAX;  // at most
+        uint32_t hash = 0;
         if (known()) {
             const Launch& old = at(cursor_);
             entry.own = old.own;
             entry.looks = old.looks;
-            entry.duration = old.own > 0 ? old.own : usual;
+            duration = old.own > 0 ? old.own : duration;
             entry.follows(old, gap);
-            entry.hash = old.hash;  // the keys up to here are those up to the cursor
+            gap = entry.gap;
+            hash = old.hash;  // the keys up to here are those up to the cursor
             pause = old.pause + (old.pause >> 3) + 1000;
-            period_ = head_ - cursor_;
+            period_ = head - cursor_;
         } else {
             entry.own = 0;
             entry.looks = 0;
-            entry.duration = usual;
             entry.gap = gap;
             entry.deviation = gap / 2;
-            entry.hash = recent_hash();
+            hash = recent_hash();
         }
+        entry.hash = hash;
         entry.gated = gated;
-        entry.duration = std::max<Nanoseconds>(entry.duration, 1);
-        entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
+        duration = std::max<Nanoseconds>(duration, 1);
+        entry.duration = duration;
+        entry.block = work.waves > 1 ? duration / work.waves : duration;
         entry.at = now;
-        const Nanoseconds ready = now + latency - held_;
-        entry.alone = std::max(ready, before.alone) + entry.duration;
-        entry.pause = std::min(std::max<Nanoseconds>(0, ready - before.alone), pause);
+        const Nanoseconds ready = now + latency - held_, busy = before.alone;
+        entry.alone = std::max(ready, busy) + duration;
+        pause = std::min(std::max<Nanoseconds>(0, ready - busy), pause);
+        entry.pause = pause;
         entry.blocks = work.blocks;
         entry.per_sm = work.per_sm;
         entry.engine = work.engine;
         entry.step = step_;
-        entry.idle = before.idle + entry.pause;
-        entry.offset = before.offset + entry.gap;
+        entry.idle = before.idle + pause;
+        entry.offset = before.offset + gap;
         entry.ordinal = ordinal_;
-        index_[entry.hash % index_.size()] = head_;
-        index_[ordinal_hash(entry.hash) % index_.size()] = head_;
+        index_[hash % index_.size()] = head;
+        index_[ordinal_hash(hash) % index_.size()] = head;
         if (ordinal_ < ordinals) ++ordinal_;
-        ++head_;
+        head_ = head + 1;
     }
 
     // The session had too much in flight to issue more, for so long; 0: its program has nothing left from
@@ -214,6 +231,63 @@ class Sequence {
     // It tells of its waits, so many launches apart; but for those that nobody knew of.
     void told(uint32_t launches) {
         if (head_ - fresh_ >= launches) length_ = launches;
+    }
+
+    // The latest launch runs side by side with those on other streams: each has its own one behind another.
+    // `first`: until then all was on that stream.
+    void on_another_stream(uint8_t stream, int first) {
+        Launch& entry = slot(head_ - 1);
+        if (first >= 0) {
+            alone_ = {};
+            busy_ = alone_[static_cast<unsigned>(first)] = at(head_ - 2).alone;
+            courses_ = {};
+            for (Launch& each : entries_) {
+                each.stream = static_cast<uint8_t>(first);
+                each.over = false;
+            }
+        }
+        entry.stream = stream;
+        const Nanoseconds ready = entry.at + latency - held_;
+        Nanoseconds& alone = alone_[entry.stream];
+        alone = entry.alone = std::max(ready, alone) + entry.duration;
+        const Nanoseconds pause = std::min(entry.pause, std::max<Nanoseconds>(0, ready - busy_));
+        entry.idle -= entry.pause - pause;
+        entry.pause = pause;
+        busy_ = std::max(busy_, alone);
+        entry.over = false;
+        entry.meets = known() ? at(cursor_).meets : unmeasured;
+    }
+    // What has completed, by stream.
+    std::array<Course, streams_told_apart>& courses() { return courses_; }
+    const std::array<Course, streams_told_apart>& courses() const { return courses_; }
+    // The oldest launch on the stream that is not over, of those from there on; nowhere: there is none.
+    uint32_t oldest(uint32_t from, uint8_t stream) const {
+        for (; from != head_; ++from)
+            if (at(from).stream == stream && !at(from).over) return from;
+        return nowhere;
+    }
+    Launch& completed(uint32_t position) {
+        slot(position).over = true;
+        return slot(position);
+    }
+    // It was over before it was taken to be: so is what is behind it on its stream.
+    void ended(uint32_t position, Nanoseconds end) {
+        const uint8_t stream = at(position).stream;
+        for (uint32_t behind = position + 1; behind != head_; ++behind) {
+            Launch& each = slot(behind);
+            if (each.stream != stream || each.over) continue;
+            end = each.alone = std::min(each.alone, std::max(each.at + latency, end) + each.duration);
+        }
+        alone_[stream] = end;
+        busy_ = *std::max_element(alone_.begin(), alone_.end());
+    }
+    // It waited behind what is there, for so much longer than each stream would have taken.
+    void learn_meeting(uint32_t position, Nanoseconds longer, bool beside_others) {
+        Nanoseconds& meets = slot(position).meets;
+        if (!beside_others)
+            meets = meets == unmeasured ? longer : meets + (longer - meets) / 4;
+        else if (meets != unmeasured && longer < meets)
+            meets -= (meets - longer) / 8;
     }
 
     // Nothing was launched since.
@@ -335,6 +409,10 @@ class Sequence {
     uint16_t ordinal_ = 0;
     uint32_t fresh_ = 0;  // places before it are not found by that
     Nanoseconds held_ = 0;
+    // Of several streams:
+    Nanoseconds busy_ = 0;  // until then there is work of it, if the GPU has nothing else
+    std::array<Nanoseconds, streams_told_apart> alone_{};  // the same of each
+    std::array<Course, streams_told_apart> courses_{};     // up to what has completed
 };
 
 }  // namespace fikit::scheduling
