@@ -29,7 +29,7 @@ from bench.build import ROOT
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
-from bench.varied import HIGH, LOW, graphs, quick, requests, services, sizes, varied
+from bench.varied import HIGH, LOW, concurrent, graphs, quick, requests, services, sizes, varied
 
 MEASURED_PAIRS: Final = (
     ("resnet50_inf", "gpt2_train"),
@@ -148,6 +148,7 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "made": made,
     "real": real,
     "varied": varied,
+    "concurrent": concurrent,
     "services": services,
 }
 

@@ -120,6 +120,46 @@ def graphs() -> tuple[list[Varied], list[Workload]]:
     return high, [load_workload(name) for name in LOW]
 
 
+def concurrent() -> tuple[list[Workload], list[Workload]]:
+    """Inference on several streams, with quick hosts: two models at once, layers side by side, a copy ahead."""
+    rng = random.Random(39)
+    share = 0.4
+
+    def quicker(name: str) -> Workload:
+        workload = load_workload(name)
+        paced = _paced(workload, rng, share, share)
+        return replace(paced, iter_ms=share * workload.iter_ms, pause_us=share * workload.pause_us)
+
+    resnet, bert, llama = (quicker(name) for name in HIGH)
+
+    def both(name: str, one: Workload, other: Workload) -> Workload:
+        beside = [replace(each, stream=1) for each in other.operations if each.at_us < one.operations[-1].at_us]
+        operations = sorted([*one.operations, *beside], key=lambda each: each.at_us)
+        return replace(one, name=name, operations=tuple(operations))
+
+    def spread(name: str, workload: Workload, streams: int, row: int) -> Workload:
+        placed = (
+            replace(each, stream=number // row % streams) for number, each in enumerate(workload.operations)
+        )
+        return replace(workload, name=name, operations=tuple(placed))
+
+    def fed(name: str, workload: Workload, dur_us: float) -> Workload:
+        copy = Operation(
+            kind="gpu_memcpy", name="input", stream=1, at_us=0.0, dur_us=dur_us, bytes=int(dur_us * 5e4),
+            copy="to_device",
+        )  # fmt: skip
+        return replace(workload, name=name, operations=(copy, *workload.operations))
+
+    high = [
+        both("two models at once", bert, llama),
+        spread("resnet50_inf on 3 streams", resnet, 3, 4),
+        spread("bert_inf on 2 streams", bert, 2, 1),
+        fed("resnet50_inf with inputs", resnet, 400.0),
+        fed("bert_inf with inputs", bert, 1500.0),
+    ]
+    return high, [load_workload(name) for name in LOW]
+
+
 def services() -> tuple[list[Varied], list[Workload]]:
     """Services as C++ programs are (programs/workloads/services.cu), their groups as iterations; training."""
     rng = random.Random(38)

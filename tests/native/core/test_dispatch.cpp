@@ -416,6 +416,44 @@ void a_row_of_launches_spares_nothing() {
     }
 }
 
+// The policy is told on which stream a launch is: what the GPU is behind with on another is in nobody's way there,
+// so the launches before a wait for both spare their program something.
+void streams_of_a_high_session_are_told_apart() {
+    Settings settings = hand_turned();
+    settings.policy = "fikit";
+    settings.bounds.delay_least = 1;
+    settings.bounds.delay_share = 1e-6;  // so the bound is what is spared
+    Rig rig(settings);
+    rig.unmodified = true;
+    null_driver::set_elapsed(10.0f);  // kernels are long
+    null_driver::set_on_launch([] {
+        for (const Nanoseconds begun = host_now(); host_now() - begun < 3000;) {
+        }
+    });
+    for (const bool apart : {false, true}) {
+        Tenant tenant = rig.ready(apart ? "two streams" : "one stream", 0);
+        uint32_t one = 0, other = 0;
+        rig.while_turning([&] {
+            CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, one), 0);
+            CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, other), 0);
+        });
+        for (int step = 0; step < 60; ++step) {
+            for (int i = 0; i < 50; ++i) {
+                launch(tenant, one);
+                rig.turn();
+            }
+            launch(tenant, apart ? other : one);
+            rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        Snapshot snapshot;
+        rig.while_turning([&] { snapshot = rig.core().snapshot(); });
+        const scheduling::SessionStatistics& gate = snapshot.sessions.back().gate;
+        CHECK(gate.steps > 50);
+        CHECK(apart ? gate.bound > 1000 : gate.bound < 100);
+    }
+}
+
 void pause_holds_back_what_was_not_issued() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -451,6 +489,7 @@ int main(int count, char** arguments) {
         CASE(long_answers_are_given_in_pieces),
         CASE(a_flood_is_bounded),
         CASE(a_row_of_launches_spares_nothing),
+        CASE(streams_of_a_high_session_are_told_apart),
         CASE(what_finds_no_room_is_late),
         CASE(pause_holds_back_what_was_not_issued),
     };
