@@ -128,7 +128,7 @@ struct Fikit::Course {
                     alone = std::max(alone, each.alone);
                     end = std::max(end, each.end);
                 }
-                alone += std::max<Nanoseconds>(0, last.meets);
+                alone += last.meets == Sequence::unmeasured ? high.meets : last.meets;
             }
         return std::max<Nanoseconds>(0, end - alone);
     }

@@ -222,18 +222,26 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 }
 
 // It has waited for all of its streams: how much longer do they take, beside each other and waiting for each
-// other, than each would?
+// other, than each would? Here, or where it never was before anywhere.
 [[gnu::noinline]] inline void Fikit::meet(High& high, uint32_t position) {
     Sequence& sequence = *high.sequence;
     Nanoseconds alone = 0;
     for (const Sequence::Course& each : sequence.courses()) alone = std::max(alone, each.alone);
-    const Sequence::Launch& last = sequence.at(position - 1);
-    const Nanoseconds usual = last.meets;
-    high.unmet |= usual == Sequence::unmeasured && high.beside;
-    // As long as that is unknown it is late by nothing.
-    high.alone = usual == Sequence::unmeasured ? high.end : std::min(high.end, alone + usual);
-    sequence.learn_meeting(position - 1, std::max<Nanoseconds>(0, high.end - alone), high.beside);
-    high.meets = std::max<Nanoseconds>(0, last.meets);
+    const Nanoseconds longer = std::max<Nanoseconds>(0, high.end - alone);
+    Nanoseconds& here = sequence.meets(position - 1);
+    const bool unmeasured = here == Sequence::unmeasured;
+    high.meets = unmeasured ? high.meets_anywhere : here;
+    const bool unknown = high.meets == Sequence::unmeasured;
+    high.unmet |= high.beside && (unknown || (unmeasured && sequence.known()));
+    // As long as nothing is known it is late by nothing.
+    high.alone = unknown ? high.end : std::min(high.end, alone + high.meets);
+    for (Nanoseconds* const meets : {&here, &high.meets_anywhere}) {
+        if (!high.beside)
+            *meets += *meets == Sequence::unmeasured ? longer + 1 : (longer - *meets) / 4;
+        else if (longer < *meets)
+            *meets -= (*meets - longer) / 8;
+    }
+    high.meets = std::max<Nanoseconds>(0, unmeasured ? high.meets_anywhere : here);
     for (Sequence::Course& each : sequence.courses()) each.alone = each.end;
 }
 

@@ -281,14 +281,7 @@ class Sequence {
         alone_[stream] = end;
         busy_ = *std::max_element(alone_.begin(), alone_.end());
     }
-    // It waited behind what is there, for so much longer than each stream would have taken.
-    void learn_meeting(uint32_t position, Nanoseconds longer, bool beside_others) {
-        Nanoseconds& meets = slot(position).meets;
-        if (!beside_others)
-            meets = meets == unmeasured ? longer : meets + (longer - meets) / 4;
-        else if (meets != unmeasured && longer < meets)
-            meets -= (meets - longer) / 8;
-    }
+    Nanoseconds& meets(uint32_t position) { return slot(position).meets; }
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
