@@ -2,12 +2,13 @@
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
     python -m bench.replay_results pairs [--tenants 4] [--highs 2]
-                                         [--of recorded|quick|requests|graphs|sizes|made|real|varied]
+                                         [--of recorded|quick|requests|services|graphs|concurrent|drawn|sizes|made|
+                                          real|varied]
                                          [--policies P,P] [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
-``pairs``: all of the recorded inference and training workloads, or those of bench/made.py, bench/real.py or
-bench/varied.py.
+``pairs``: all of the recorded inference and training workloads, or those of bench/made.py, bench/drawn.py,
+bench/real.py or bench/varied.py.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fikitctl.demonstration.workloads import Workload, load_workload
 
 from bench import machine
 from bench.build import ROOT
+from bench.drawn import drawn
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
@@ -149,6 +151,7 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "real": real,
     "varied": varied,
     "concurrent": concurrent,
+    "drawn": drawn,
     "services": services,
 }
 
@@ -250,6 +253,13 @@ PARTS: Final = (
         setup=Setup(warmup=4.0, polled=True),
     ),
     Part("-graphs", "recorded pairs, each answer one graph", "graphs", ("fikit", "streams", "strict")),
+    Part(
+        "-concurrent",
+        "inference on several streams, with quick hosts (bench/varied.py)",
+        "concurrent",
+        ("fikit", "streams", "strict"),
+    ),
+    Part("-drawn", "programs drawn at random (bench/drawn.py)", "drawn", ("fikit", "streams", "strict")),
     Part("-made", "made-up pairs (bench/made.py)", "made"),
     Part("-varied", "programs that do not repeat (bench/varied.py)", "varied"),
     Part("-real", "real kernels (bench/real.py)", "real"),

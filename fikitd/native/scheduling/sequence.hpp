@@ -276,7 +276,9 @@ class Sequence {
         for (uint32_t behind = position + 1; behind != head_; ++behind) {
             Launch& each = slot(behind);
             if (each.stream != stream || each.over) continue;
-            end = each.alone = std::min(each.alone, std::max(each.at + latency, end) + each.duration);
+            end = std::max(each.at + latency, end) + each.duration;
+            if (end >= each.alone) return;  // it did not wait for that
+            each.alone = end;
         }
         alone_[stream] = end;
         busy_ = *std::max_element(alone_.begin(), alone_.end());
