@@ -1,7 +1,8 @@
 """Programs drawn at random, as many as one likes: what a policy does to those that nobody had in view.
 
-Lengths, grids, gaps and streams are drawn anew for each, wider than those of bench/made.py, and so is how its
-iterations differ: not at all; in the pauses between them; in shape; or as a long phase and many short ones do.
+Lengths, grids, gaps and streams are drawn anew for each, wider than those of bench/made.py, and so is how
+its iterations differ: not at all; in the pauses between them; in shape; or as a long phase and many short
+ones do.
 """
 
 from __future__ import annotations

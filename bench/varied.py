@@ -121,7 +121,7 @@ def graphs() -> tuple[list[Varied], list[Workload]]:
 
 
 def concurrent() -> tuple[list[Workload], list[Workload]]:
-    """Inference on several streams, with quick hosts: two models at once, layers side by side, a copy ahead."""
+    """Inference on several streams, with quick hosts: two models at once, layers side by side, copies."""
     rng = random.Random(39)
     share = 0.4
 
@@ -133,7 +133,8 @@ def concurrent() -> tuple[list[Workload], list[Workload]]:
     resnet, bert, llama = (quicker(name) for name in HIGH)
 
     def both(name: str, one: Workload, other: Workload) -> Workload:
-        beside = [replace(each, stream=1) for each in other.operations if each.at_us < one.operations[-1].at_us]
+        until = one.operations[-1].at_us
+        beside = [replace(each, stream=1) for each in other.operations if each.at_us < until]
         operations = sorted([*one.operations, *beside], key=lambda each: each.at_us)
         return replace(one, name=name, operations=tuple(operations))
 

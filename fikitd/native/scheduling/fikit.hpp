@@ -271,7 +271,7 @@ class Fikit final : public Levels {
         bool unmet = false;      // nobody knows how long its streams take beside each other before some wait
         Nanoseconds meets = 0;   // that, before its last wait
         Nanoseconds meets_anywhere = Sequence::unmeasured;  // before waits of which nothing is known
-        uint32_t free_steps = 0, others_steps = 0;  // that were; those since
+        uint32_t free_steps = 0, others_steps = 0;          // that were; those since
         double trust = first_trust;  // share that is used of the slack and of the bound's second half
         uint32_t rests = 0, rest = least_rest;  // steps until what is doubtful is tried again; next time
         uint32_t calm = 0;                      // steps beside gated work since one was over its bound

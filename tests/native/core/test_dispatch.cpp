@@ -416,8 +416,8 @@ void a_row_of_launches_spares_nothing() {
     }
 }
 
-// The policy is told on which stream a launch is: what the GPU is behind with on another is in nobody's way there,
-// so the launches before a wait for both spare their program something.
+// The policy is told on which stream a launch is: what the GPU is behind with on another is in nobody's way
+// there, so the launches before a wait for both spare their program something.
 void streams_of_a_high_session_are_told_apart() {
     Settings settings = hand_turned();
     settings.policy = "fikit";

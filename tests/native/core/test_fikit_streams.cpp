@@ -55,7 +55,8 @@ struct Program {
             ends.push_back({end, number});
         }
         policy->awaited(0, false, now);
-        std::sort(ends.begin(), ends.end(), [](const End& one, const End& other) { return one.at < other.at; });
+        std::sort(ends.begin(), ends.end(),
+                  [](const End& one, const End& other) { return one.at < other.at; });
         for (const End& end : ends) policy->completed(0, work(end.number), 0, now = end.at + us);
         if (late >= 0) policy->completed(1, low(), 0, now);
     }
@@ -89,12 +90,12 @@ void what_its_streams_take_from_each_other_is_no_delay() {
     CHECK_EQUAL(program.told().delays.count, 20u);
 }
 
-// How much that is shows beside nothing only. So a step is kept free of others' work now and then, and the pause
-// before it, until it is known.
+// How much that is shows beside nothing only. So a step is kept free of others' work now and then, and the
+// pause before it, until it is known.
 void a_step_is_kept_free_to_measure_it() {
-    for (const bool outlasts : {false, true}) {      // what goes lasts until after the next step
-        Program program(10 * us, 20 * us);  // leaves the GPU idle for longer than its kernels last
-        int first = 0, row = 0, last = 0;  // steps before which it does not go
+    for (const bool outlasts : {false, true}) {  // what goes lasts until after the next step
+        Program program(10 * us, 20 * us);       // leaves the GPU idle for longer than its kernels last
+        int first = 0, row = 0, last = 0;        // steps before which it does not go
         bool there = false;
         for (int step = 0; step < 200; ++step) {
             const Nanoseconds now = program.now + 100 * us;
