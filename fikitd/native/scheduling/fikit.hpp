@@ -20,6 +20,10 @@
 //               Alone its launches would come as they do, but for the time that they were held up because as
 //               much as may be was in flight, beside others' work: that is a delay, too, of those far ahead
 //               of the GPU.
+//   streams     Of a session that uses several the ends are followed stream by stream. By how much longer
+//   they
+//               take together than each would (`meets`) is learnt before each wait beside nothing; for that a
+//               step is kept free of others' work now and then. Until it is known nothing counts as late.
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
