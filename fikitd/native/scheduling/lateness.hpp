@@ -113,6 +113,8 @@ struct Fikit::Course {
             }
         beside_others(next, at);
     }
+    // In flight are those, and what is over on other streams.
+    bool is_over(const Sequence::Launch& launched) const { return any && side_by_side && launched.over; }
     // What was launched before the decision would be over then.
     void launched(const Sequence::Launch& next) {
         alone = std::min(alone, next.alone);
@@ -139,12 +141,13 @@ struct Fikit::Course {
     }
     // By how much is it late where it does not wait? By as much as the stream that is latest.
     Nanoseconds behind() const {
-        Nanoseconds most = end - alone;
         if constexpr (any)
-            if (side_by_side)
-                for (const Sequence::Course& each : streams)
-                    most = std::max(most, each.end - each.alone - high.meets);
-        return most;
+            if (side_by_side) {
+                Nanoseconds most = 0;
+                for (const Sequence::Course& each : streams) most = std::max(most, each.end - each.alone);
+                return most;
+            }
+        return end - alone;
     }
 
     [[gnu::always_inline]] void beside_others(const Sequence::Launch& next, Nanoseconds at) {
@@ -229,7 +232,7 @@ template <bool any>
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
-        if (any && launch.over) continue;
+        if (course.is_over(launch)) continue;
         course.launch(launch, launch.at + Sequence::latency);
         course.launched(launch);
     }

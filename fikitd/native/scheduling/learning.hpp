@@ -207,7 +207,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         high.notice += std::clamp<Nanoseconds>(now - start - launch.duration - high.notice, -800, 800) / 16;
     const Nanoseconds latest = now - high.notice;
     const Nanoseconds at = ended(start + launch.duration, unfinished - high.notice, latest);
-    compare(session, high, launch, at, latest, latest * streams_told_apart + launch.stream, own.end);
+    const uint64_t look = static_cast<uint64_t>(latest) * streams_told_apart + launch.stream;
+    compare(session, high, launch, at, latest, static_cast<Nanoseconds>(look), own.end);
     high.compared = position;
     own.end = at;
     own.alone = std::min(launch.alone, own.end);

@@ -241,9 +241,9 @@ class Sequence {
             alone_ = {};
             busy_ = alone_[static_cast<unsigned>(first)] = at(head_ - 2).alone;
             courses_ = {};
-            for (Launch& each : entries_) {
-                each.stream = static_cast<uint8_t>(first);
-                each.over = false;
+            for (uint32_t back = std::min(head_, capacity); back > 0; --back) {
+                slot(head_ - back).stream = static_cast<uint8_t>(first);
+                slot(head_ - back).over = false;
             }
         }
         entry.stream = stream;

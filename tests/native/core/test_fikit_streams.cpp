@@ -148,6 +148,28 @@ void who_comes_next_begins_with_one_stream() {
     CHECK_EQUAL(program.told().steps, before + 21);
 }
 
+// Nor is anything of its own over because something was where it is now.
+void what_comes_next_is_in_flight() {
+    Program program;
+    for (int step = 0; step < 10; ++step) program.step(program.kernel);
+    program.policy->closed(0, program.now);
+    program.policy->opened(0, 0, 1, program.now);
+    Work graph = small(ms), low = large();
+    graph.key = 99;
+    graph.engine = Engine::graph;
+    graph.blocks = graph.per_sm = 1;
+    low.expected = low.longest = low.shortest = 40 * us;
+    low.block = 10 * us;
+    for (int step = 0; step < 40; ++step, program.now += 3 * ms) {
+        program.policy->issued(0, graph, program.now);
+        program.policy->awaited(0, false, program.now);
+        program.policy->arrived(1, low, program.now + 100 * us);
+        CHECK(program.policy->decide(program.now + 100 * us).verdict == Verdict::wait);
+        program.policy->withdrawn(1, program.now + 100 * us);
+        program.policy->completed(0, graph, 0, program.now + ms + 7 * us);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -155,4 +177,5 @@ int main() {
     what_its_streams_take_from_each_other_is_no_delay();
     a_step_is_kept_free_to_measure_it();
     who_comes_next_begins_with_one_stream();
+    what_comes_next_is_in_flight();
 }
