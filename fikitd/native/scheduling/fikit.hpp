@@ -195,7 +195,8 @@ class Fikit final : public Levels {
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
     static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
     static constexpr Nanoseconds told_before = 2000;
-    static constexpr uint32_t long_row = 6;  // launches
+    static constexpr uint32_t long_row = 6;     // launches
+    static constexpr uint32_t most_unmet = 64;  // waits
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -275,7 +276,9 @@ class Fikit final : public Levels {
         bool unmet = false;      // nobody knows how long its streams take beside each other before some wait
         Nanoseconds meets = 0;   // that, before its last wait
         Nanoseconds meets_anywhere = Sequence::unmeasured;  // before waits of which nothing is known
-        uint32_t free_steps = 0, others_steps = 0;          // that were; those since
+        Nanoseconds least_met = 0;  // beside others, before so many waits of which nothing was known
+        uint32_t unmet_waits = 0;
+        uint32_t free_steps = 0, others_steps = 0;  // that were; those since
         double trust = first_trust;  // share that is used of the slack and of the bound's second half
         uint32_t rests = 0, rest = least_rest;  // steps until what is doubtful is tried again; next time
         uint32_t calm = 0;                      // steps beside gated work since one was over its bound

@@ -305,7 +305,9 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
         return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
-        if (high.kept_free && (high.outstanding > 0 || high.side_by_side())) return false;
+        if (high.kept_free && (high.outstanding > 0 ||
+                               (high.side_by_side() && now - high.end < bounds_.high_memory))) [[unlikely]]
+            return false;
         if (plainly_fits(high, plan, now)) continue;
         const bool any = high.graph_wait != 0 || high.side_by_side();
         if ((any ? excess<true>(high, plan, now) : excess<false>(high, plan, now)) > 0) return false;

@@ -182,6 +182,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     if (work.stream == high.stream) return;
     if (high.stream != High::no_stream) {
         high.sequence->on_another_stream(work.stream, high.side_by_side() ? -1 : high.stream);
+        if (!high.side_by_side()) high.compared = high.sequence->size() - high.outstanding - 1;
         high.stream = High::all_streams;
     } else {
         high.stream = work.stream;
@@ -234,7 +235,12 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     high.meets = unmeasured ? high.meets_anywhere : here;
     const bool unknown = high.meets == Sequence::unmeasured;
     high.unmet |= high.beside && (unknown || (unmeasured && sequence.known()));
-    // As long as nothing is known it is late by nothing.
+    // As long as nothing is known it is late by nothing. Of one beside which there always is something, the
+    // least that was seen tells.
+    if (unknown && high.beside) {
+        high.least_met = high.unmet_waits == 0 ? longer : std::min(high.least_met, longer);
+        if (++high.unmet_waits == most_unmet) high.meets_anywhere = high.least_met;
+    }
     high.alone = unknown ? high.end : std::min(high.end, alone + high.meets);
     for (Nanoseconds* const meets : {&here, &high.meets_anywhere}) {
         if (!high.beside)

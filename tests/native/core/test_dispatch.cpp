@@ -384,20 +384,29 @@ void what_finds_no_room_is_late() {
     CHECK(snapshot.sessions[0].gate.delays.worst > 20'000'000);
 }
 
+// The bound is what launches, of 3 us each, spare an unmodified program.
+struct Sparing : Rig {
+    static Settings settings() {
+        Settings settings = hand_turned();
+        settings.policy = "fikit";
+        settings.bounds.delay_least = 1;
+        settings.bounds.delay_share = 1e-6;
+        return settings;
+    }
+    Sparing() : Rig(settings()) {
+        unmodified = true;
+        null_driver::set_on_launch([] {
+            for (const Nanoseconds begun = host_now(); host_now() - begun < 3000;) {
+            }
+        });
+    }
+};
+
 // What launches spare a program is the time that it goes on meanwhile: where it has them ready faster than
 // they can be issued that is none.
 void a_row_of_launches_spares_nothing() {
-    Settings settings = hand_turned();
-    settings.policy = "fikit";
-    settings.bounds.delay_least = 1;
-    settings.bounds.delay_share = 1e-6;  // so the bound is what is spared
-    Rig rig(settings);
-    rig.unmodified = true;
+    Sparing rig;
     null_driver::set_elapsed(0.01f);  // kernels are short: the GPU is not what anything waits for
-    null_driver::set_on_launch([] {
-        for (const Nanoseconds begun = host_now(); host_now() - begun < 3000;) {
-        }
-    });
     for (const bool in_a_row : {false, true}) {
         Tenant tenant = rig.ready(in_a_row ? "row" : "single", 0);
         for (int step = 0; step < 60; ++step) {
@@ -419,17 +428,8 @@ void a_row_of_launches_spares_nothing() {
 // The policy is told on which stream a launch is: what the GPU is behind with on another is in nobody's way
 // there, so the launches before a wait for both spare their program something.
 void streams_of_a_high_session_are_told_apart() {
-    Settings settings = hand_turned();
-    settings.policy = "fikit";
-    settings.bounds.delay_least = 1;
-    settings.bounds.delay_share = 1e-6;  // so the bound is what is spared
-    Rig rig(settings);
-    rig.unmodified = true;
+    Sparing rig;
     null_driver::set_elapsed(10.0f);  // kernels are long
-    null_driver::set_on_launch([] {
-        for (const Nanoseconds begun = host_now(); host_now() - begun < 3000;) {
-        }
-    });
     for (const bool apart : {false, true}) {
         Tenant tenant = rig.ready(apart ? "two streams" : "one stream", 0);
         uint32_t one = 0, other = 0;

@@ -90,6 +90,17 @@ void what_its_streams_take_from_each_other_is_no_delay() {
     CHECK_EQUAL(program.told().delays.count, 20u);
 }
 
+// Of a session that never is by itself, as what lasts long is always there, the least that was seen tells.
+void who_never_is_alone_is_held_to_a_bound_too() {
+    Program program;
+    for (int step = 0; step < 100; ++step) program.step(2 * program.kernel, step % 3 * 20 * us);
+    const uint64_t before = program.told().delays.count;
+    for (int step = 0; step < 20; ++step) program.step(2 * program.kernel, 0);
+    CHECK_EQUAL(program.told().delays.count, before);
+    for (int step = 0; step < 20; ++step) program.step(2 * program.kernel, 40 * us);
+    CHECK_EQUAL(program.told().delays.count, before + 20);
+}
+
 // How much that is shows beside nothing only. So a step is kept free of others' work now and then, and the
 // pause before it, until it is known.
 void a_step_is_kept_free_to_measure_it() {
@@ -175,6 +186,7 @@ void what_comes_next_is_in_flight() {
 int main() {
     a_delay_is_seen_on_each_stream();
     what_its_streams_take_from_each_other_is_no_delay();
+    who_never_is_alone_is_held_to_a_bound_too();
     a_step_is_kept_free_to_measure_it();
     who_comes_next_begins_with_one_stream();
     what_comes_next_is_in_flight();
