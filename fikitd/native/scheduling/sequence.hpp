@@ -242,8 +242,10 @@ class Sequence {
             busy_ = alone_[static_cast<unsigned>(first)] = at(head_ - 2).alone;
             courses_ = {};
             for (uint32_t back = std::min(head_, capacity); back > 0; --back) {
-                slot(head_ - back).stream = static_cast<uint8_t>(first);
-                slot(head_ - back).over = false;
+                Launch& launch = slot(head_ - back);
+                launch.stream = static_cast<uint8_t>(first);
+                launch.over = false;
+                launch.meets = unmeasured;
             }
         }
         entry.stream = stream;
@@ -259,7 +261,6 @@ class Sequence {
     }
     // What has completed, by stream.
     std::array<Course, streams_told_apart>& courses() { return courses_; }
-    const std::array<Course, streams_told_apart>& courses() const { return courses_; }
     // The oldest launch on the stream that is not over, of those from there on; nowhere: there is none.
     uint32_t oldest(uint32_t from, uint8_t stream) const {
         for (; from != head_; ++from)

@@ -159,6 +159,26 @@ void who_comes_next_begins_with_one_stream() {
     CHECK_EQUAL(program.told().steps, before + 21);
 }
 
+// Nor does it begin with what the one before took from itself where it launches now.
+void who_comes_next_meets_anew() {
+    Program program;
+    for (int step = 0; step < 10; ++step) program.step(2 * program.kernel);
+    program.policy->closed(0, program.now);
+    program.policy->opened(0, 0, 1, program.now);
+    for (int step = 0; step < 3; ++step, program.now += ms) {
+        for (unsigned number = 0; number < Program::launches; ++number, program.now += 40 * us) {
+            Work work = program.work(number);
+            work.stream = 0;
+            program.policy->issued(0, work, program.now);
+            program.policy->completed(0, work, 0, program.now + 35 * us);
+        }
+        program.policy->awaited(0, true, program.now);
+    }
+    program.step(program.kernel);
+    program.step(program.kernel, 40 * us);
+    CHECK_EQUAL(program.told().delays.count, 1u);
+}
+
 // Nor is anything of its own over because something was where it is now.
 void what_comes_next_is_in_flight() {
     Program program;
@@ -189,5 +209,6 @@ int main() {
     who_never_is_alone_is_held_to_a_bound_too();
     a_step_is_kept_free_to_measure_it();
     who_comes_next_begins_with_one_stream();
+    who_comes_next_meets_anew();
     what_comes_next_is_in_flight();
 }
