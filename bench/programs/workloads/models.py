@@ -4,7 +4,8 @@ Nothing is downloaded; weights are made on the GPU, where that takes no time. A 
 done. Inference is of batch 1, training autocast to bfloat16. Eager, but for those that are named so: a step
 of these is a CUDA graph, as inference servers and torch.compile's mode reduce-overhead have it, and those
 that are served are asked after every two milliseconds of work for the host. Those that are asked sleep for
-20 ms before each step, which is none of it, and a step ends with its result in the host's memory.
+20 ms before each step, which is none of it, and a step ends with its result in the host's memory. One that is
+fed copies its next input meanwhile; an ensemble is two models at once, each on a stream of its own.
 """
 
 import functools
@@ -129,8 +130,8 @@ def asked(make, *arguments):
     return step
 
 
-def graphed(make, *arguments):
-    """Likewise, and what makes a step is one graph."""
+def recorded(make, *arguments):
+    """Likewise, as one graph."""
     with torch.device("cuda"):
         work = make(*arguments)
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -141,16 +142,79 @@ def graphed(make, *arguments):
     torch.cuda.current_stream().wait_stream(side)
     with torch.cuda.graph(graph):
         work()
+    return graph.replay
+
+
+def graphed(make, *arguments):
+    """What makes a step is one graph."""
+    replay = recorded(make, *arguments)
 
     def step():
-        graph.replay()
+        replay()
         torch.cuda.synchronize()
 
     return step
 
 
+def fed(name, batch):
+    """A model of torchvision whose next images are copied on a stream of their own while it sees these."""
+    import torchvision
+
+    with torch.device("cuda"):
+        model = getattr(torchvision.models, name)().eval().half()
+    images = torch.randn(batch, 3, 224, 224, dtype=torch.half).pin_memory()
+    copying, ready = torch.cuda.Stream(), torch.cuda.Event()
+
+    def load():
+        with torch.cuda.stream(copying):
+            coming = images.to("cuda", non_blocking=True)
+            ready.record()
+        return coming
+
+    coming = load()
+
+    def step():
+        nonlocal coming
+        ready.wait()
+        current, coming = coming, load()
+        with torch.no_grad():
+            answer = model(current)
+        current.record_stream(torch.cuda.current_stream())
+        answer.cpu()
+
+    return step
+
+
+def together(*works):
+    """Several at once for one answer, each on a stream of its own."""
+    streams = [torch.cuda.Stream() for _ in works]
+    torch.cuda.synchronize()
+
+    def step():
+        for stream, work in zip(streams, works, strict=True):
+            with torch.cuda.stream(stream):
+                work()
+        for stream in streams:
+            stream.synchronize()
+
+    return step
+
+
+def ensemble():
+    with torch.device("cuda"):
+        return together(vision("resnet50", 1), bert(1, 128))
+
+
+def ensemble_served():
+    return behind_work(together(recorded(vision, "resnet50", 1), recorded(vision, "vit_b_16", 1)))
+
+
 def served(make, *arguments):
-    step = graphed(make, *arguments)
+    return behind_work(graphed(make, *arguments))
+
+
+def behind_work(step):
+    """After two milliseconds of work for the host."""
 
     def answer():
         until = time.perf_counter() + 2e-3
@@ -170,8 +234,11 @@ WORKLOADS = {
     "bert_train": functools.partial(built, bert_training, 16, 256),
     "resnet50_asked": functools.partial(asked, vision, "resnet50", 1),
     "vit_asked": functools.partial(asked, vision, "vit_b_16", 1),
+    "resnet50_fed": functools.partial(fed, "resnet50", 32),
+    "ensemble": ensemble,
     "resnet50_served": functools.partial(served, vision, "resnet50", 1),
     "vit_served": functools.partial(served, vision, "vit_b_16", 1),
+    "ensemble_served": ensemble_served,
     "vit_graphed": functools.partial(graphed, vision, "vit_b_16", 1),
     "resnet50_train_graphed": functools.partial(graphed, vision_training, "resnet50", 64),
 }

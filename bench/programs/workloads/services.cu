@@ -28,12 +28,15 @@ __global__ void tell(volatile unsigned* word, unsigned value) {
     __threadfence_system();
 }
 
+constexpr size_t input_bytes = 16 << 20;
+
 struct Service {
     float* values = nullptr;
     unsigned *word = nullptr, *on_device = nullptr, *answer = nullptr;
     unsigned turn = 0;
-    cudaStream_t stream = nullptr;
-    cudaEvent_t event = nullptr;
+    cudaStream_t stream = nullptr, others[2] = {};
+    cudaEvent_t event = nullptr, ends[2] = {};
+    void* inputs[2] = {};
     std::atomic<unsigned> called{0};
     std::mt19937 random{7};
 
@@ -46,8 +49,15 @@ struct Service {
         ok(cudaMallocHost(&answer, 4096));
         ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        for (int other = 0; other < 2; ++other) {
+            ok(cudaStreamCreateWithFlags(&others[other], cudaStreamNonBlocking));
+            ok(cudaEventCreateWithFlags(&ends[other], cudaEventDisableTiming));
+        }
+        ok(cudaMallocHost(&inputs[0], input_bytes));
+        ok(cudaMalloc(&inputs[1], input_bytes));
     }
-    void launch(int blocks, int rounds) { work<<<blocks, 256, 0, stream>>>(values, rounds); }
+    void launch(int blocks, int rounds) { launch(stream, blocks, rounds); }
+    void launch(cudaStream_t on, int blocks, int rounds) { work<<<blocks, 256, 0, on>>>(values, rounds); }
     void launch_group() {
         for (int kernel = 0; kernel < 8; ++kernel) launch(66, 2500);
     }
@@ -130,6 +140,37 @@ void decoding() {
     ok(cudaMemcpyAsync(service().answer, service().values, 4, cudaMemcpyDeviceToHost, service().stream));
     ok(cudaStreamSynchronize(service().stream));
     think(60);
+}
+
+// Four layers, each on three streams that meet again behind it, and the host's 100 us; eight times.
+void spreading() {
+    Service& all = service();
+    for (int layer = 0; layer < 32; ++layer) {
+        ok(cudaEventRecord(all.event, all.stream));
+        for (const cudaStream_t other : all.others) ok(cudaStreamWaitEvent(other, all.event, 0));
+        for (int kernel = 0; kernel < 4; ++kernel) {
+            all.launch(32, 2500);
+            for (const cudaStream_t other : all.others) all.launch(other, 32, 2000);
+        }
+        for (int other = 0; other < 2; ++other) {
+            ok(cudaEventRecord(all.ends[other], all.others[other]));
+            ok(cudaStreamWaitEvent(all.stream, all.ends[other], 0));
+        }
+        if (layer % 4 < 3) continue;
+        ok(cudaStreamSynchronize(all.stream));
+        think(100);
+    }
+}
+
+// 60 kernels while the next input, of 0.3 ms, is copied on a stream of its own, and 0.2 ms of the host's own.
+void feeding() {
+    Service& all = service();
+    ok(cudaStreamWaitEvent(all.stream, all.ends[0], 0));
+    ok(cudaMemcpyAsync(all.inputs[1], all.inputs[0], input_bytes, cudaMemcpyHostToDevice, all.others[0]));
+    ok(cudaEventRecord(all.ends[0], all.others[0]));
+    for (int kernel = 0; kernel < 60; ++kernel) all.launch(66, 2500);
+    ok(cudaStreamSynchronize(all.stream));
+    think(200);
 }
 
 // A kernel every 100 us, waited for after 40 of them.

@@ -8,7 +8,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[2] / "build" / "bench"
-NAMES = ("polling", "thinking", "controlling", "asking", "called", "decoding", "pacing", "batching")
+NAMES = (
+    *("polling", "thinking", "controlling", "asking", "called"),
+    *("decoding", "spreading", "feeding", "pacing", "batching"),
+)
 
 
 def library():
