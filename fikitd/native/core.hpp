@@ -199,6 +199,7 @@ class Core {
     void note_row(Session& session);
     bool take_head(Session& session);
     bool gate();
+    bool in_a_row() const;
     bool may_load(Session& session);
     bool may_bring_more(Session& session);
     bool may_allocate(Session& session);

@@ -19,6 +19,7 @@ namespace {
 constexpr int records_per_turn = 32;           // of one session before the others get a look
 constexpr int records_beside = 8;              // while others have work in flight
 constexpr Nanoseconds followed_work = 20'000;  // of a high session, before it is looked at beside others
+constexpr Nanoseconds long_row = 10'000'000;   // of a high session's launches, before others get a look
 constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
@@ -145,9 +146,9 @@ inline bool Core::serve_ring(Session& session) {
 }
 
 // Also looks at what it has done: seen after a row of gated launches, of 3 us each, it would seem to have
-// been delayed. As long as it launches faster than this thread does, the turn does not end, and the policy
-// would take what is over for work in flight if nothing were marked; of a whole burst that is seen at once
-// nobody could tell what made it late. Not inlined: serve_high() is, where mostly no session is high.
+// been delayed. Where it launches faster than this thread does, the policy would take what is over for work
+// in flight if there were no marks but a turn's; of a whole burst that is seen at once nobody could tell what
+// made it late. Not inlined: serve_high() is, where mostly no session is high.
 [[gnu::noinline]] bool Core::serve_and_look(Session& session) {
     const bool progress = serve(session);
     const bool beside = in_flight_ > session.in_flight;
@@ -164,6 +165,16 @@ inline bool Core::serve_high() {
         if (session->level == scheduling::highest_level && session->state == Session::State::running)
             progress |= serve_and_look(*session);
     return progress;
+}
+
+// Has one of them more to launch than one look at it took? Whatever is launched in between, 5 us or more
+// each, comes out of its program's time.
+bool Core::in_a_row() const {
+    for (const auto& session : sessions_)
+        if (session->row_at != 0 && now_ - session->row_at < long_row && session->ring.has_record() &&
+            reads_ring(*session))
+            return true;
+    return false;
 }
 
 // Asks the policy until it says wait.
@@ -193,6 +204,7 @@ bool Core::gate() {
         serve(session);
         serve_high();
         progress = true;
+        if (in_a_row()) return progress;
     }
 }
 
@@ -228,14 +240,15 @@ bool Core::turn() {
     hold_gate_ = idle_jobs_.due(now_);
     memory_wanted_ = false;
     progress |= serve_high();
+    const bool others = !in_a_row();
     for (const auto& session : sessions_)
-        if (session->level != scheduling::highest_level && session->state == Session::State::running &&
-            serve(*session)) {
+        if (others && session->level != scheduling::highest_level &&
+            session->state == Session::State::running && serve(*session)) {
             progress = true;
             serve_high();
         }
     read_board();
-    progress |= gate();
+    if (others) progress |= gate();
     if (progress) publish_tails();
     progress |= collect();
     const Nanoseconds now = clock_.now();

@@ -112,6 +112,11 @@
 
 namespace fikit::scheduling {
 
+// Launches of one kind.
+constexpr uint16_t on_stream(Engine engine, uint8_t stream) {
+    return static_cast<uint16_t>(static_cast<unsigned>(engine) | stream << 8u);
+}
+
 class Fikit final : public Levels {
   public:
     explicit Fikit(const Bounds& bounds) : Levels(bounds), sequences_(new Sequence[predictors]) {
@@ -227,9 +232,10 @@ class Fikit final : public Levels {
     struct alignas(512) High {
         Sequence* sequence = nullptr;
         uint8_t session = 0;
-        static constexpr uint8_t no_stream = 0xfe, all_streams = 0xff;
-        uint8_t stream = no_stream;      // the one that it launches on
-        uint16_t mostly = 0xffff;        // kernels on that
+        static constexpr uint8_t all_streams = 0xff;
+        uint16_t mostly = on_stream(Engine::kernel, 0);  // what it launches: on one stream, or on several
+        uint8_t lately = 0;  // of several, the one that all were on for so many launches (`alike`)
+        uint32_t alike = 0;
         uint32_t outstanding = 0;        // launches issued and not completed
         Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
         Nanoseconds notice = 3000;       // how late a completion is seen
@@ -283,7 +289,8 @@ class Fikit final : public Levels {
         uint32_t rests = 0, rest = least_rest;  // steps until what is doubtful is tried again; next time
         uint32_t calm = 0;                      // steps beside gated work since one was over its bound
         Nanoseconds bound = 0, allowed = 0;     // on the delay of a step; what is used of that
-        bool side_by_side() const { return stream == all_streams; }
+        uint8_t stream() const { return static_cast<uint8_t>(mostly >> 8u); }
+        bool side_by_side() const { return stream() == all_streams; }
         unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
     };
@@ -352,9 +359,6 @@ class Fikit final : public Levels {
                                 Nanoseconds now, Nanoseconds unfinished);
     static void meet(High& high, uint32_t position);
     void launched_otherwise(High& high, const Work& work);
-    static uint16_t on_stream(Engine engine, uint8_t stream) {
-        return static_cast<uint16_t>(static_cast<unsigned>(engine) | stream << 8u);
-    }
     void waited(unsigned session, High& high, bool found, Nanoseconds now);
     void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);

@@ -179,15 +179,23 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         high.graph_wait = any_time;
         graphs_ = true;
     }
-    if (work.stream == high.stream) return;
-    if (high.stream != High::no_stream) {
-        high.sequence->on_another_stream(work.stream, high.side_by_side() ? -1 : high.stream);
-        if (!high.side_by_side()) high.compared = high.sequence->size() - high.outstanding - 1;
-        high.stream = High::all_streams;
-    } else {
-        high.stream = work.stream;
+    if (high.side_by_side()) {
+        high.sequence->on_another_stream(work.stream, -1);
+        if (work.stream != high.lately) high.alike = 0;
+        high.lately = work.stream;
+        // Nothing is remembered of the others, and nothing of them is in flight.
+        if (++high.alike > Sequence::capacity) high.mostly = on_stream(Engine::kernel, work.stream);
+        return;
     }
-    high.mostly = on_stream(Engine::kernel, high.stream);
+    if (work.stream == high.stream()) return;
+    // Behind what is over it may as well be on the same stream.
+    if (high.outstanding > 1) {
+        high.sequence->on_another_stream(work.stream, high.stream());
+        high.compared = high.sequence->size() - high.outstanding - 1;
+        high.lately = work.stream;
+        high.alike = 0;
+    }
+    high.mostly = on_stream(Engine::kernel, high.outstanding > 1 ? High::all_streams : work.stream);
 }
 
 // Streams run side by side: what is over is the oldest of its stream. All of it is late by what is last to

@@ -56,6 +56,17 @@ struct Bursts {
         complete(over + seen);
         if (late > 0) policy->completed(1, low, 0, over + seen);
     }
+    // On a stream of its own, behind what was or beside what is launched on the usual one.
+    void launch_elsewhere(bool beside) {
+        Work other = work(launches);
+        other.stream = 3;
+        if (beside) issue(launches + 1);
+        policy->issued(0, other, now += us);
+        policy->awaited(0, false, now);
+        now += ms;
+        if (beside) policy->completed(0, work(launches + 1), 0, now);
+        policy->completed(0, other, 0, now);
+    }
     SessionStatistics told() const { return policy->statistics(0); }
 };
 
@@ -134,8 +145,8 @@ void what_starts_late_is_foreseen() {
 
 // Who looks at memory launches again before anyone has seen that the GPU is done. It waited all the same, as
 // its next launches show where others made it late.
-void who_polls_waits_as_others_do() {
-    Bursts polls(true), tells(false);
+void see_it_wait(Bursts& polls) {
+    Bursts tells(false);
     for (Bursts* program : {&polls, &tells}) {
         for (int burst = 0; burst < 400; ++burst) program->burst(0);
         for (int burst = 0; burst < 400; ++burst) program->burst(0, burst % 4 == 0 ? 40 * us : 0);
@@ -151,6 +162,23 @@ void who_polls_waits_as_others_do() {
     CHECK(polls.told().steps > before + 20);
 }
 
+void who_polls_waits_as_others_do() {
+    Bursts polls(true);
+    see_it_wait(polls);
+}
+
+// What it did on another stream before then makes no difference: with nothing in flight it is no other, and
+// after as many launches as are remembered there is only one again.
+void who_used_another_stream_once_is_no_other() {
+    for (const bool beside : {false, true}) {
+        Bursts polls(true);
+        polls.launch_elsewhere(beside);
+        const uint32_t forgotten = beside ? Sequence::capacity / Bursts::launches + 2 : 0;
+        for (uint32_t burst = 0; burst < forgotten; ++burst) polls.burst(0);
+        see_it_wait(polls);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -160,4 +188,5 @@ int main() {
     without_a_share_steps_end_too();
     what_starts_late_is_foreseen();
     who_polls_waits_as_others_do();
+    who_used_another_stream_once_is_no_other();
 }
