@@ -199,7 +199,7 @@ class Core {
     void note_row(Session& session);
     bool take_head(Session& session);
     bool gate();
-    bool in_a_row() const;
+    bool in_a_row(const Session& session) const;
     bool may_load(Session& session);
     bool may_bring_more(Session& session);
     bool may_allocate(Session& session);
@@ -406,7 +406,9 @@ class Core {
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
-    Nanoseconds now_ = 0;  // when the turn began, or something was issued since
+    Nanoseconds now_ = 0;            // when the turn began, or something was issued since
+    bool in_a_row_ = false;          // a high session was, when it was last served
+    Nanoseconds whole_turn_at_ = 0;  // the latest turn that was not only for a high session
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 

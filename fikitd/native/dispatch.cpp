@@ -18,8 +18,9 @@ namespace {
 
 constexpr int records_per_turn = 32;           // of one session before the others get a look
 constexpr int records_beside = 8;              // while others have work in flight
-constexpr Nanoseconds followed_work = 20'000;  // of a high session, before it is looked at beside others
+constexpr Nanoseconds followed_work = 20'000;  // on a stream of a high session, before a look beside others
 constexpr Nanoseconds long_row = 10'000'000;   // of a high session's launches, before others get a look
+constexpr Nanoseconds turns_apart = 100'000;   // whole ones, in such a row
 constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
@@ -153,28 +154,30 @@ inline bool Core::serve_ring(Session& session) {
     const bool progress = serve(session);
     const bool beside = in_flight_ > session.in_flight;
     if (sessions_.size() > 1 && (session.unmarked_steps >= records_per_turn ||
-                                 (beside && session.row_at != 0 && session.unmarked_work >= followed_work)))
+                                 (beside && session.row_at != 0 &&
+                                  session.unmarked_work >= followed_work * std::ssize(session.active))))
         flush_marks(session, now_, true);
     return (session.in_flight > 0 && collect(session, clock_.now())) || progress;
+}
+
+// Has it more to launch than one look at it took? Whatever is launched in between, 10 us each on an H100,
+// comes out of its program's time, and so does the rest of the turn, 20 us.
+[[gnu::noinline]] bool Core::in_a_row(const Session& session) const {
+    return now_ - session.row_at < long_row && session.ring.has_record() && reads_ring(session);
 }
 
 // High-priority sessions wait for nobody, not even for a round of the others' operations.
 inline bool Core::serve_high() {
     bool progress = false;
-    for (const auto& session : sessions_)
-        if (session->level == scheduling::highest_level && session->state == Session::State::running)
-            progress |= serve_and_look(*session);
+    in_a_row_ = false;
+    for (const auto& session : sessions_) {
+        if (session->level != scheduling::highest_level || session->state != Session::State::running)
+            continue;
+        progress |= serve_and_look(*session);
+        if (session->row_at != 0) [[unlikely]]
+            in_a_row_ |= in_a_row(*session);
+    }
     return progress;
-}
-
-// Has one of them more to launch than one look at it took? Whatever is launched in between, 5 us or more
-// each, comes out of its program's time.
-bool Core::in_a_row() const {
-    for (const auto& session : sessions_)
-        if (session->row_at != 0 && now_ - session->row_at < long_row && session->ring.has_record() &&
-            reads_ring(*session))
-            return true;
-    return false;
 }
 
 // Asks the policy until it says wait.
@@ -204,7 +207,7 @@ bool Core::gate() {
         serve(session);
         serve_high();
         progress = true;
-        if (in_a_row()) return progress;
+        if (in_a_row_) return progress;
     }
 }
 
@@ -240,15 +243,21 @@ bool Core::turn() {
     hold_gate_ = idle_jobs_.due(now_);
     memory_wanted_ = false;
     progress |= serve_high();
-    const bool others = !in_a_row();
-    for (const auto& session : sessions_)
-        if (others && session->level != scheduling::highest_level &&
-            session->state == Session::State::running && serve(*session)) {
-            progress = true;
-            serve_high();
-        }
+    if (in_a_row_ && now_ - whole_turn_at_ < turns_apart) {
+        publish_tails();
+        return true;
+    }
+    whole_turn_at_ = now_;
+    for (const auto& session : sessions_) {
+        if (in_a_row_) break;
+        if (session->level == scheduling::highest_level || session->state != Session::State::running ||
+            !serve(*session))
+            continue;
+        progress = true;
+        serve_high();
+    }
     read_board();
-    if (others) progress |= gate();
+    if (!in_a_row_) progress |= gate();
     if (progress) publish_tails();
     progress |= collect();
     const Nanoseconds now = clock_.now();
