@@ -243,7 +243,7 @@ bool Core::turn() {
     hold_gate_ = idle_jobs_.due(now_);
     memory_wanted_ = false;
     progress |= serve_high();
-    if (in_a_row_ && now_ - whole_turn_at_ < turns_apart) {
+    if (in_a_row_ && blocked_ == 0 && now_ - whole_turn_at_ < turns_apart) {
         publish_tails();
         return true;
     }
