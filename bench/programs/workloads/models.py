@@ -142,7 +142,12 @@ def recorded(make, *arguments):
     torch.cuda.current_stream().wait_stream(side)
     with torch.cuda.graph(graph):
         work()
-    return graph.replay
+
+    def replay():
+        graph.replay()
+
+    replay.work = work  # the graph does not keep its weights
+    return replay
 
 
 def graphed(make, *arguments):

@@ -137,8 +137,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (work.gated) return completed_gated(session, work, now, unfinished, others);
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
-    if (high->side_by_side()) [[unlikely]]
-        return completed_side_by_side(session, *high, work, measured, now, unfinished);
+    if (work.stream != high->stream()) [[unlikely]] {
+        if (high->side_by_side()) completed_side_by_side(session, *high, work, measured, now, unfinished);
+        return;  // else it was left behind
+    }
     const uint32_t position = high->sequence->size() - high->outstanding;
     const Sequence::Launch& launch = high->sequence->at(position);
     // Streams complete in an order of their own: what is of another key was launched elsewhere.

@@ -20,10 +20,10 @@
 //               Alone its launches would come as they do, but for the time that they were held up because as
 //               much as may be was in flight, beside others' work: that is a delay, too, of those far ahead
 //               of the GPU.
-//   streams     Of a session that uses several the ends are followed stream by stream. By how much longer
-//   they
-//               take together than each would (`meets`) is learnt before each wait beside nothing; for that a
-//               step is kept free of others' work now and then. Until it is known nothing counts as late.
+//   streams     Of a session that has work on several at once the ends are followed stream by stream, until
+//               all that is remembered was on one. By how much longer they take together than each would
+//               (`meets`) is learnt before each wait beside nothing; for that a step is kept free of others'
+//               work now and then. Until it is known nothing counts as late.
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
@@ -357,6 +357,7 @@ class Fikit final : public Levels {
     }
     void completed_side_by_side(unsigned session, High& high, const Work& work, Nanoseconds measured,
                                 Nanoseconds now, Nanoseconds unfinished);
+    static void pass_over(High& high);
     static void meet(High& high, uint32_t position);
     void launched_otherwise(High& high, const Work& work);
     void waited(unsigned session, High& high, bool found, Nanoseconds now);

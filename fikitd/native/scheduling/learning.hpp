@@ -183,7 +183,12 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         high.sequence->on_another_stream(work.stream, -1);
         if (work.stream != high.lately) high.alike = 0;
         high.lately = work.stream;
-        // Nothing is remembered of the others, and nothing of them is in flight.
+        // A kernel that runs on while so many others come and go is none of what repeats.
+        if (high.outstanding > foresight) {
+            high.sequence->completed(high.sequence->size() - high.outstanding);
+            pass_over(high);
+        }
+        // Nothing is remembered of the others.
         if (++high.alike > Sequence::capacity) high.mostly = on_stream(Engine::kernel, work.stream);
         return;
     }
@@ -198,6 +203,11 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     high.mostly = on_stream(Engine::kernel, high.outstanding > 1 ? High::all_streams : work.stream);
 }
 
+inline void Fikit::pass_over(High& high) {
+    const Sequence& sequence = *high.sequence;
+    while (high.outstanding > 0 && sequence.at(sequence.size() - high.outstanding).over) --high.outstanding;
+}
+
 // Streams run side by side: what is over is the oldest of its stream. All of it is late by what is last to
 // end.
 [[gnu::noinline]] inline void Fikit::completed_side_by_side(unsigned session, High& high, const Work& work,
@@ -205,8 +215,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
                                                             Nanoseconds unfinished) {
     Sequence& sequence = *high.sequence;
     const uint32_t first = sequence.size() - high.outstanding;
-    uint32_t position = sequence.oldest(first, work.stream);
-    if (position == Sequence::nowhere) position = first;
+    const uint32_t position = sequence.oldest(first, work.stream);
+    if (position == Sequence::nowhere) return;  // it was left behind
     const Sequence::Launch& launch = sequence.completed(position);
     if (measured > 0 && work.key == launch.key)
         sequence.measured(position, measured, static_cast<uint32_t>(issued_));
@@ -224,7 +234,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     if (own.end < launch.alone) sequence.ended(position, own.end);
     high.end = std::max(high.end, own.end);
     high.alone = std::max(high.alone, std::min(own.alone + high.meets, high.end));
-    while (high.outstanding > 0 && sequence.at(sequence.size() - high.outstanding).over) --high.outstanding;
+    pass_over(high);
     const uint32_t left = sequence.size() - high.outstanding;
     const bool settles = high.settles != Sequence::nowhere && first < high.settles && left >= high.settles;
     if (settles || (high.outstanding == 0 && !high.waits))

@@ -201,6 +201,30 @@ void what_comes_next_is_in_flight() {
     }
 }
 
+// A kernel that runs on, on a stream of its own, keeps no step of the others from its end, and is not looked
+// past at each completion: a million launches beside it take no longer than a million others.
+void what_runs_on_is_left_behind() {
+    Program program;
+    Work endless = small(ms);
+    endless.key = 99;
+    endless.stream = 7;
+    program.policy->issued(0, endless, program.now);
+    constexpr int many = 80'000;
+    for (int step = 0; step < many; ++step) program.step(program.kernel);
+    CHECK(program.told().steps > many - 1024 / Program::launches - 2);
+    for (int step = 0; step < 20; ++step) program.step(program.kernel, 40 * us);
+    CHECK_EQUAL(program.told().delays.count, 20u);
+    // Once it is over that is nobody else's end.
+    Policy& policy = *program.policy;
+    const Nanoseconds now = program.now + ms;
+    policy.issued(1, Program::low(), now);
+    policy.issued(0, program.work(0), now);
+    policy.awaited(0, false, now);
+    policy.completed(0, endless, 0, now + 5 * us);
+    policy.completed(0, program.work(0), 0, now + program.kernel + 60 * us);
+    CHECK_EQUAL(program.told().delays.count, 21u);
+}
+
 }  // namespace
 
 int main() {
@@ -211,4 +235,5 @@ int main() {
     who_comes_next_begins_with_one_stream();
     who_comes_next_meets_anew();
     what_comes_next_is_in_flight();
+    what_runs_on_is_left_behind();
 }
