@@ -54,6 +54,7 @@ struct KernelEntry {
     static constexpr uint32_t window = 16;
     static constexpr uint32_t known_after = 3;
     static constexpr uint32_t rarest = 256;
+    static constexpr uint32_t apart = 32;     // launches; who launches far ahead had every other one measured
     static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
     static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often
 
@@ -91,7 +92,7 @@ struct KernelEntry {
             --until_sample;
             return false;
         }
-        until_sample = interval;
+        until_sample = known() ? std::max(interval, apart) : interval;
         return true;
     }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.

@@ -130,6 +130,21 @@ void sampling_becomes_rare() {
     CHECK_EQUAL(entry.median, 50'000u);
 }
 
+// One accident is a reason to look again, not to measure every other launch of those that are issued before
+// the next duration is known.
+void launches_far_ahead_are_not_all_measured() {
+    KernelEntry entry;
+    for (int launch = 0; launch < 1000; ++launch)
+        if (entry.sample_now()) entry.measured(10'000);
+    entry.measured(100'000);
+    CHECK_EQUAL(entry.interval, 1u);
+    int measured = 0;
+    for (int launch = 0; launch < 60; ++launch) measured += entry.sample_now();
+    CHECK(measured >= 1 && measured <= 2);
+    entry.measured(10'000);
+    CHECK(entry.interval < KernelEntry::rarest);
+}
+
 // A kernel that has other data than before is known anew after a few launches, and it is counted.
 void what_no_longer_holds_is_learnt_anew() {
     KernelEntry entry;
@@ -240,10 +255,15 @@ void changed_entries_are_visited_once() {
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
-        CASE(durations_give_median_and_percentile),    CASE(what_others_work_took_is_not_the_kernels),
-        CASE(work_of_the_other_side_is_summed),        CASE(sampling_becomes_rare),
-        CASE(what_no_longer_holds_is_learnt_anew),     CASE(gaps_are_kept_by_what_came_before),
-        CASE(a_full_profile_gives_way_to_new_kernels), CASE(keys_tell_shapes_apart),
+        CASE(durations_give_median_and_percentile),
+        CASE(what_others_work_took_is_not_the_kernels),
+        CASE(work_of_the_other_side_is_summed),
+        CASE(sampling_becomes_rare),
+        CASE(launches_far_ahead_are_not_all_measured),
+        CASE(what_no_longer_holds_is_learnt_anew),
+        CASE(gaps_are_kept_by_what_came_before),
+        CASE(a_full_profile_gives_way_to_new_kernels),
+        CASE(keys_tell_shapes_apart),
         CASE(changed_entries_are_visited_once),
     };
     return run_cases(cases, count, arguments);
