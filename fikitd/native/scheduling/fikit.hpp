@@ -73,8 +73,8 @@
 //               nothing of (it looks at memory that a kernel writes, a host function tells it) its next
 //               launch tells: it comes later by what the GPU was late by, and others don't, whether anyone
 //               had seen by then that the GPU was done or not (`polls`). Where it was seen to wait it is
-//               presumed to again, until a launch comes in time. Of who tells of no wait for as many launches
-//               as its steps have, a pause of `long_pause` is one.
+//               presumed to again, until it comes in time thrice. Of who tells of no wait for as many
+//               launches as its steps have, a pause of `long_pause` is one.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU.
@@ -200,8 +200,9 @@ class Fikit final : public Levels {
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
     static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
     static constexpr Nanoseconds told_before = 2000;
-    static constexpr uint32_t long_row = 6;     // launches
-    static constexpr uint32_t most_unmet = 64;  // waits
+    static constexpr uint32_t most_in_time = 3;  // in a row: once may be chance
+    static constexpr uint32_t long_row = 6;      // launches
+    static constexpr uint32_t most_unmet = 64;   // waits
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 

@@ -120,7 +120,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         return;
     }
     const bool silent = sequence.size() - high.told >= sequence.usual();
-    bool waits = silent && (high.waits || sequence.known()) && now - high.end > long_pause;
+    bool waits = silent && (high.waits || sequence.known()) && now - high.end > long_pause, in_time = false;
     if (!waits && sequence.known()) {
         const Sequence::Launch& usual = sequence.at(sequence.next());
         if (usual.key != work.key) return;
@@ -130,15 +130,17 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         const Nanoseconds later = now - sequence.last().at - usual.gap - sequence.held();
         // By chance the gap may be longer or shorter by about twice what it varies by.
         const bool sure = late > 4 * usual.deviation, likely = late > 2 * usual.deviation;
-        if (late > notable && presumed)
-            waits = !sure || later > late / 4;
-        else if (late > notable && (silent ? likely || late > usual.gap : sure && late > usual.gap))
+        if (late > notable && presumed) {
+            in_time = sure && later <= late / 4;
+            waits = !sure || high.sequence->came_in_time(in_time) < most_in_time;
+        } else if (late > notable && (silent ? likely || late > usual.gap : sure && late > usual.gap)) {
             waits = later > late * 3 / 4 && later < late * 5 / 4;
+        }
         if (waits && !presumed) high.sequence->surprised();
     }
     if (!waits) return;
     seen_to_wait(high);
-    waited(session, high, false, now);
+    waited(session, high, in_time, now);
 }
 
 // A program that looks at memory all the time launches before anyone has seen that the GPU is done. Where it

@@ -42,7 +42,7 @@ class Sequence {
         uint32_t gated = 0;                   // gated operations that were over before it
         uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
-        uint8_t looks = 0;   // launches here that were to be measured
+        uint8_t seen = 0;    // looks() and in_time(), in one byte: they are copied at each launch
         uint8_t stream = 0;  // the session's
         // Where streams run side by side: it was over before one that was launched earlier; where the session
         // waits behind it, by how much later that ends, beside nothing, than what is on each stream would.
@@ -55,6 +55,9 @@ class Sequence {
             gap = old.gap + std::min(later >> 2, (old.gap >> 3) + 1000);
             deviation = old.deviation + ((std::abs(later) - old.deviation) >> 2);
         }
+        uint32_t looks() const { return seen & 31u; }  // launches here that were to be measured
+        // So often in a row it came in time where it was taken to wait.
+        uint32_t in_time() const { return seen >> 5u; }
         bool is_graph() const { return engine == Engine::graph; }
         // By how much it may come earlier. A pause is as long as others make it.
         Nanoseconds doubt() const { return ordinal == 0 ? std::min(gap, 2 * deviation) : 0; }
@@ -99,7 +102,7 @@ class Sequence {
         if (known()) {
             const Launch& old = at(cursor_);
             entry.own = old.own;
-            entry.looks = old.looks;
+            entry.seen = old.seen;
             duration = old.own > 0 ? old.own : duration;
             entry.follows(old, gap);
             gap = entry.gap;
@@ -108,7 +111,7 @@ class Sequence {
             period_ = head - cursor_;
         } else {
             entry.own = 0;
-            entry.looks = 0;
+            entry.seen = 0;
             entry.gap = gap;
             entry.deviation = gap / 2;
             hash = recent_hash();
@@ -147,10 +150,10 @@ class Sequence {
     bool curious() {
         if (!known() || head_ - looked_ < apart + looks_ / 512) return false;
         Launch& expected = slot(next());
-        if (expected.own != 0 || expected.looks == most_looks) return false;
+        if (expected.own != 0 || expected.looks() == most_looks) return false;
         looked_ = head_;
         ++looks_;
-        ++expected.looks;
+        ++expected.seen;
         return true;
     }
     // What a launch took, when so many gated operations had been issued. Beside one, that it took longer is
@@ -169,6 +172,14 @@ class Sequence {
         launch.alone = std::min(launch.alone, at);
     }
 
+    // It was taken to wait before what comes next, which did come in time for what is before it, or did not:
+    // how often in a row?
+    uint32_t came_in_time(bool so) {
+        Launch& place = slot(next());
+        const uint32_t times = so ? std::min(place.in_time() + 1, 7u) : 0;
+        place.seen = static_cast<uint8_t>(times << 5 | place.looks());
+        return times;
+    }
     // It waits here, which nobody knew: as far behind a wait as now nothing came before.
     void surprised() { fresh_ = head_; }
     // It has waited for what is before that place, which was late, so what comes or came there is later by

@@ -71,8 +71,9 @@ struct Service {
         policy->opened(0, 0, 1, 0);
         policy->opened(1, 5, 1, 0);
     }
-    // Answers, later by so much than alone, beside one gated operation if that is not 0.
-    void answer(Nanoseconds late = 0) {
+    // Answers, later by so much than alone, beside one gated operation if that is not 0, and goes on that
+    // much later if it `waits`.
+    void answer(Nanoseconds late = 0, bool waits = true) {
         Work high = small(5 * us), low = large();
         low.gated = true;
         const bool at_once = tells == Tells::at_once || (tells == Tells::once && answers++ == 0);
@@ -86,7 +87,7 @@ struct Service {
             policy->completed(0, high, 0, now + 10 * us + late * beside);
             if (beside) policy->completed(1, low, 0, now + 10 * us + late);
         }
-        now += late;
+        if (waits) now += late;
     }
 };
 
@@ -163,6 +164,24 @@ void a_launch_that_comes_later_shows_a_wait() {
     }
 }
 
+// Once a launch may come in time for what it was taken to wait for, by chance; three times in a row is none.
+void one_launch_in_time_is_chance() {
+    Service service(Tells::once);
+    const auto answers = [&](int number, int each, Nanoseconds late, bool waits) {
+        const uint64_t before = service.policy->statistics(0).steps;
+        for (int answer = 0; answer < number; ++answer, service.now += 500 * us)
+            service.answer(answer % each == 0 ? late : 0, waits);
+        return service.policy->statistics(0).steps - before;
+    };
+    answers(100, 4, 150 * us, true);
+    for (int chances = 0; chances < 2; ++chances) {
+        CHECK(answers(1, 1, 150 * us, false) + answers(20, 20, 0, true) >= 20);
+        CHECK(answers(20, 4, 150 * us, true) >= 20);
+    }
+    answers(24, 4, 150 * us, false);
+    CHECK(answers(20, 20, 0, true) <= 1);
+}
+
 // Launches that come when they would have come are no waits, however late the GPU is; nor are those whose
 // time is a matter of chance.
 void launches_that_come_as_ever_show_none() {
@@ -230,6 +249,7 @@ int main() {
     a_pause_ends_a_step_of_several_waits();
     a_late_step_leaves_the_pause_behind_it();
     a_launch_that_comes_later_shows_a_wait();
+    one_launch_in_time_is_chance();
     launches_that_come_as_ever_show_none();
     a_busy_host_shows_no_waits();
     return 0;
