@@ -60,6 +60,16 @@ struct Program {
         for (const End& end : ends) policy->completed(0, work(end.number), 0, now = end.at + us);
         if (late >= 0) policy->completed(1, low(), 0, now);
     }
+    // Beside nothing, each over before the next, on one stream; it finds them over.
+    void one_by_one(unsigned count, uint8_t stream) {
+        for (unsigned number = 0; number < count; ++number, now += 50 * us) {
+            Work each = work(number);
+            each.stream = stream;
+            policy->issued(0, each, now);
+            policy->completed(0, each, 0, now + 35 * us);
+        }
+        policy->awaited(0, true, now);
+    }
     SessionStatistics told() const { return policy->statistics(0); }
 };
 
@@ -139,14 +149,7 @@ void who_comes_next_begins_with_one_stream() {
     uint64_t before = 0;
     for (int step = 0; step <= 20; ++step, program.now += ms) {
         if (step == 1) before = program.told().steps;
-        for (unsigned number = 0; number < 4; ++number) {
-            Work work = program.work(number);
-            work.stream = 7;
-            program.policy->issued(0, work, program.now);
-            program.policy->completed(0, work, 0, program.now + 40 * us);
-            program.now += 50 * us;
-        }
-        program.policy->awaited(0, true, program.now);
+        program.one_by_one(4, 7);
     }
     CHECK_EQUAL(program.told().delays.count, 0u);
     CHECK_EQUAL(program.told().steps, before + 20);
@@ -165,15 +168,7 @@ void who_comes_next_meets_anew() {
     for (int step = 0; step < 10; ++step) program.step(2 * program.kernel);
     program.policy->closed(0, program.now);
     program.policy->opened(0, 0, 1, program.now);
-    for (int step = 0; step < 3; ++step, program.now += ms) {
-        for (unsigned number = 0; number < Program::launches; ++number, program.now += 40 * us) {
-            Work work = program.work(number);
-            work.stream = 0;
-            program.policy->issued(0, work, program.now);
-            program.policy->completed(0, work, 0, program.now + 35 * us);
-        }
-        program.policy->awaited(0, true, program.now);
-    }
+    for (int step = 0; step < 3; ++step, program.now += ms) program.one_by_one(Program::launches, 0);
     program.step(program.kernel);
     program.step(program.kernel, 40 * us);
     CHECK_EQUAL(program.told().delays.count, 1u);
@@ -201,8 +196,8 @@ void what_comes_next_is_in_flight() {
     }
 }
 
-// A kernel that runs on, on a stream of its own, keeps no step of the others from its end, and is not looked
-// past at each completion: a million launches beside it take no longer than a million others.
+// A kernel that runs on, on a stream of its own, keeps no step of the others from its end: soon it is none of
+// what is in flight.
 void what_runs_on_is_left_behind() {
     Program program;
     Work endless = small(ms);
