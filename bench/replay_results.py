@@ -31,7 +31,7 @@ from bench.drawn import drawn
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
-from bench.varied import HIGH, LOW, concurrent, graphs, quick, requests, services, sizes, varied
+from bench.varied import HIGH, LOW, answers, concurrent, graphs, quick, requests, services, sizes, varied
 
 MEASURED_PAIRS: Final = (
     ("resnet50_inf", "gpt2_train"),
@@ -145,6 +145,7 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "recorded": recorded,
     "quick": quick,
     "requests": requests,
+    "answers": answers,
     "graphs": graphs,
     "sizes": sizes,
     "made": made,
@@ -230,6 +231,13 @@ PARTS: Final = (
         setup=Setup(spared_us=2.4),
     ),
     Part("-requests", "recorded pairs, asked now and then", "requests"),
+    Part(
+        "-answers",
+        "short answers, asked when nothing tells of it (bench/varied.py)",
+        "answers",
+        ("fikit", "streams", "strict"),
+        setup=Setup(warmup=2.0),
+    ),
     Part(
         "-untold",
         "nine recorded pairs, of whose waits nobody tells",

@@ -107,6 +107,39 @@ def requests() -> tuple[list[Varied], list[Workload]]:
     return high, [load_workload(name) for name in LOW]
 
 
+def answers() -> tuple[list[Varied], list[Workload]]:
+    """One short answer after another, asked for when no launch tells of it, and recorded training.
+
+    At random, about every 8 ms; every 10 ms or so; after 2 or 12 ms; in bursts of 3 to 20, about every 40 ms;
+    30 in a row, with 20 to 200 ms behind them, as tokens are.
+    """
+    rng = random.Random(43)
+    recipe = Recipe("short", 77, layers=4, kernels=12, median_us=6, spread=0.6, gap_us=3, blocks=(20, 400))
+    short = make(recipe)
+
+    def asked(when: str, pauses_ms: Iterable[float]) -> Varied:
+        return Varied(when, tuple(replace(short, pause_us=1e3 * pause) for pause in pauses_ms))
+
+    def bursts() -> Iterable[float]:
+        for _ in range(40):
+            yield from [rng.uniform(0.01, 0.2)] * rng.randint(3, 20)
+            yield rng.expovariate(1 / 40)
+
+    def tokens() -> Iterable[float]:
+        for _ in range(20):
+            yield from (0.06 * rng.uniform(0.8, 1.2) for _ in range(30))
+            yield rng.uniform(20, 200)
+
+    high = [
+        asked("at random", (rng.expovariate(1 / 8) for _ in range(400))),
+        asked("every 10 ms or so", (max(0.0, rng.gauss(10, 1)) for _ in range(400))),
+        asked("after 2 or 12 ms", (rng.choice((2, 12)) * rng.uniform(0.9, 1.1) for _ in range(400))),
+        asked("in bursts", bursts()),
+        asked("as tokens", tokens()),
+    ]
+    return high, [load_workload(name) for name in LOW]
+
+
 def graphs() -> tuple[list[Varied], list[Workload]]:
     """Recorded inference, a graph for each answer, asked 2 or 10 ms after the last; recorded training."""
 

@@ -442,6 +442,11 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
     }
     Nanoseconds when = high_at_ + bounds_.high_memory;
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        const High& high = highs_[std::countr_zero(left)];
+        if (high.outstanding == 0)
+            when = std::min(when, high.end + high.sequence->silence.tells_at(now - high.end));
+    }
     for (const Nanoseconds other : {again, ready_at})
         if (other > now) when = std::min(when, other);
     return {Verdict::wait, number, 0, when};

@@ -406,6 +406,7 @@ class Fikit final : public Levels {
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
+    static bool is_silent(const High& high, Nanoseconds now, Nanoseconds until);
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
                  Nanoseconds latest, Nanoseconds look, Nanoseconds before);

@@ -113,14 +113,16 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 [[gnu::noinline]] inline void Fikit::look_for_wait(unsigned session, High& high, const Work& work,
                                                    Nanoseconds now) {
     const Sequence& sequence = *high.sequence;
+    const Nanoseconds pause = now - high.end;
+    if (pause > long_pause) high.sequence->silence.ended(pause);
     if (sequence.waited()) {
         // Several waits make a step where they follow each other, not over a long pause.
-        if (now - high.end > long_pause && sequence.size() != high.step_from)
+        if (pause > long_pause && sequence.size() != high.step_from)
             close_step(session, high, sequence.size(), now);
         return;
     }
     const bool silent = sequence.size() - high.told >= sequence.usual();
-    bool waits = silent && (high.waits || sequence.known()) && now - high.end > long_pause, in_time = false;
+    bool waits = silent && (high.waits || sequence.known()) && pause > long_pause, in_time = false;
     if (!waits && sequence.known()) {
         const Sequence::Launch& usual = sequence.at(sequence.next());
         if (usual.key != work.key) return;

@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "policy.hpp"
+#include "silence.hpp"
 
 namespace fikit::scheduling {
 
@@ -84,6 +85,7 @@ class Sequence {
         ordinal_ = 0;
         fresh_ = 0;
         predicted = met = 0;
+        silence = {};
         period_ = length_ = 0;
     }
 
@@ -353,6 +355,7 @@ class Sequence {
     }
 
     uint64_t predicted = 0, met = 0;
+    Silence silence;
 
   private:
     struct End {
