@@ -2,8 +2,8 @@
 
 Builds the workload, makes some steps, says `ready` with when it got how far; then steps from each `start` to
 the `stop` that follows, and tells when each step began and ended, in nanoseconds of the monotonic clock, like
-bench/native/sharing.cpp. A step's `pause_s`, if it has one, is slept through before each. In between it
-sleeps in a read. Ends with its input.
+bench/native/sharing.cpp. A step's `pause_s`, if it has one, is slept through before each: so long, or as long
+as it says each time. In between it sleeps in a read. Ends with its input.
 """
 
 import json
@@ -25,6 +25,7 @@ def main():
     reached["imported"] = time.monotonic_ns()
     step = workloads[sys.argv[2]]()
     pause_s = getattr(step, "pause_s", 0)
+    pauses = pause_s if callable(pause_s) else lambda: pause_s
     reached["built"] = time.monotonic_ns()
     step()
     reached["stepped"] = time.monotonic_ns()
@@ -33,7 +34,7 @@ def main():
     print("ready", json.dumps(reached), file=answers, flush=True)
     while commands.readline():  # start
         bounds = []
-        while not select.select([commands], [], [], pause_s)[0]:
+        while not select.select([commands], [], [], pauses())[0]:
             bounds.append(time.monotonic_ns())
             step()
             bounds.append(time.monotonic_ns())

@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import random
 import runpy
 import subprocess
 from pathlib import Path
@@ -40,7 +41,16 @@ def service(name):
     return build
 
 
+def asked():
+    """Answers of `polling`, 2 or 12 ms after one another: nothing that it launches tells which."""
+    step = service("polling")()
+    random.seed(7)
+    step.pause_s = lambda: random.choice((0.002, 0.012))
+    return step
+
+
 WORKLOADS = {
     **runpy.run_path(str(HERE / "models.py"))["WORKLOADS"],
     **{name: service(name) for name in NAMES},
+    "asked": asked,
 }

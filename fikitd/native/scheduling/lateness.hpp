@@ -208,13 +208,20 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     if (longest != nullptr) outlasted_.measured(session, longest->key, longest->sms, high.spent, high.bound);
 }
 
+// Nothing of the high session is on the GPU, and by what its pauses were like nothing will be until then.
+inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds until) {
+    const Nanoseconds silent = now - high.end;
+    return high.outstanding == 0 && silent >= Silence::shortest &&
+           high.sequence->silence.lasts(silent, until - high.end);
+}
+
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
 template <bool any>
 [[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,
                                                    Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
-    if (sequence.size() == 0) return 0;
+    if (sequence.size() == 0 || is_silent(high, now, plan.end)) return 0;
     Nanoseconds most = high.allowed;
     if (outlasts(high, plan)) {
         const Nanoseconds late =
@@ -299,13 +306,6 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
 }
 
-// Nothing of the high session is on the GPU, and by what its pauses were like nothing will be until then.
-inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds until) {
-    const Nanoseconds silent = now - high.end;
-    return high.outstanding == 0 && silent >= Silence::shortest &&
-           high.sequence->silence.lasts(silent, until - high.end);
-}
-
 [[gnu::always_inline]] inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)
@@ -315,7 +315,7 @@ inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds unti
         if (high.kept_free && (high.outstanding > 0 ||
                                (high.side_by_side() && now - high.end < bounds_.high_memory))) [[unlikely]]
             return false;
-        if (is_silent(high, now, plan.end) || plainly_fits(high, plan, now)) continue;
+        if (plainly_fits(high, plan, now)) continue;
         const bool any = high.graph_wait != 0 || high.side_by_side();
         if ((any ? excess<true>(high, plan, now) : excess<false>(high, plan, now)) > 0) return false;
     }

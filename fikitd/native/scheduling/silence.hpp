@@ -48,13 +48,12 @@ class Silence {
     static constexpr uint32_t least = 32, remembered = 4096;  // silences
     static constexpr unsigned octaves = 16, places = 4 * octaves;
 
-    bool is_quiet(unsigned at) const {
-        return ended_[at] == 0 || silences_ - ended_[at] > remembered;
-    }
+    bool is_quiet(unsigned at) const { return ended_[at] == 0 || silences_ - ended_[at] > remembered; }
     // The last one has all that is longer.
     static unsigned place(Nanoseconds time) {
         if (time < shortest) return 0;
-        const auto quarters = static_cast<uint64_t>(time) >> (std::bit_width(static_cast<uint64_t>(time)) - 3);
+        const auto quarters =
+            static_cast<uint64_t>(time) >> (std::bit_width(static_cast<uint64_t>(time)) - 3);
         const auto octave = static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(time / shortest))) - 1;
         return std::min(places - 1, 4 * octave + static_cast<unsigned>(quarters & 3u));
     }

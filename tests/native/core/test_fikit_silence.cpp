@@ -24,11 +24,11 @@ void lasts_as_those_did_that_lasted_so_long() {
     // One may be a little shorter, or longer.
     CHECK(!of_two_lengths(64, 2700 * us, 40 * ms).lasts(2 * ms, 2500 * us));
     CHECK(!silence.lasts(3300 * us, 3400 * us));
-    CHECK(!silence.lasts(2 * ms, 3 * ms));   // that is when the shorter ones end
-    CHECK(!silence.lasts(2 * ms, 4 * ms));   // nor over that
+    CHECK(!silence.lasts(2 * ms, 3 * ms));  // that is when the shorter ones end
+    CHECK(!silence.lasts(2 * ms, 4 * ms));  // nor over that
     CHECK(!silence.lasts(3 * ms, 3100 * us));
     CHECK(silence.lasts(4 * ms, 7 * ms));
-    CHECK(!silence.lasts(4 * ms, 9 * ms));   // no longer than it has lasted
+    CHECK(!silence.lasts(4 * ms, 9 * ms));  // no longer than it has lasted
     CHECK(silence.lasts(20 * ms, 32 * ms));
     CHECK(!silence.lasts(20 * ms, 36 * ms));
     CHECK(silence.lasts(60 * ms, 120 * ms));  // none was as long
