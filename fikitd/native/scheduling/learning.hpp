@@ -143,6 +143,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     if (!waits) return;
     seen_to_wait(high);
     waited(session, high, in_time, now);
+    if (pause > long_pause && sequence.size() != high.step_from)
+        close_step(session, high, sequence.size(), now);
 }
 
 // A program that looks at memory all the time launches before anyone has seen that the GPU is done. Where it

@@ -2,10 +2,11 @@
 // requests come in bursts, or whose pauses differ for no reason that its launches show, is not to be expected
 // any moment in a pause that has outlasted all that are as short.
 //
-// Lengths of silences fall into classes, four to an octave. While in none of the last `remembered` silences
-// the session came back in a class, it is trusted not to in this one. So each class costs one late answer
-// in so many, whatever the lengths are like; who comes back at random is soon trusted in none. Nobody is
-// trusted in for longer than the silence has lasted: one that has only begun tells little.
+// Lengths of silences fall into classes, four to an octave. Where none of the last `remembered` silences
+// ended in a class, this one is trusted not to. But hosts have accidents, and some come back at random: each
+// silence that ends where it was trusted to last costs what `one_in` others earn, and who has no credit is
+// not trusted, so that no more than one in so many answers is late for that. Nobody is trusted in for longer
+// than the silence has lasted: one that has only begun tells little.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +26,14 @@ class Silence {
     // A silence is over. Another one like it may be an eighth shorter or longer.
     void ended(Nanoseconds lasted) {
         ++silences_;
+        if (is_told() && is_quiet(place(lasted))) credit_ -= one_in;
+        credit_ = std::min(credit_ + 1, most_credit);
         const unsigned last = place(lasted + lasted / 8);
         for (unsigned at = place(lasted - lasted / 8); at <= last; ++at) ended_[at] = silences_;
     }
     // Will one that has lasted so long last until then?
     bool lasts(Nanoseconds lasted, Nanoseconds until) const {
-        if (silences_ < least || lasted < shortest || until > 2 * lasted) return false;
+        if (!is_told() || lasted < shortest || until > 2 * lasted) return false;
         const unsigned last = place(until);
         unsigned at = place(lasted);
         while (at <= last && is_quiet(at)) ++at;
@@ -38,16 +41,18 @@ class Silence {
     }
     // When more may be told of one that has lasted so long, though nothing happens.
     Nanoseconds tells_at(Nanoseconds lasted) const {
-        if (silences_ < least) return never;
+        if (!is_told()) return never;
         unsigned at = lasted < shortest ? 0 : place(lasted) + 1;
         while (at < places && !is_quiet(at)) ++at;
         return at < places ? begin(at) : never;
     }
 
   private:
-    static constexpr uint32_t least = 32, remembered = 4096;  // silences
+    static constexpr uint32_t least = 32, remembered = 64;  // silences
+    static constexpr int32_t one_in = 128, most_credit = 2 * one_in;
     static constexpr unsigned octaves = 16, places = 4 * octaves;
 
+    bool is_told() const { return silences_ >= least && credit_ >= 0; }
     bool is_quiet(unsigned at) const { return ended_[at] == 0 || silences_ - ended_[at] > remembered; }
     // The last one has all that is longer.
     static unsigned place(Nanoseconds time) {
@@ -61,6 +66,7 @@ class Silence {
 
     std::array<uint32_t, places> ended_{};  // the number of the last silence that ended there; 0: none did
     uint32_t silences_ = 0;
+    int32_t credit_ = 0;
 };
 
 }  // namespace fikit::scheduling

@@ -1,6 +1,7 @@
 // The policy `fikit`: how long a high session that is silent is trusted to go on being so.
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "policy_tests.hpp"
 #include "scheduling/silence.hpp"
@@ -48,17 +49,50 @@ void tells_when_more_is_known() {
     CHECK_EQUAL(Silence{}.tells_at(0), Silence::never);
 }
 
-// A few silences tell nothing; one that ended unlike those before it is remembered for as many as there were.
-void one_is_remembered_for_long() {
+// A few silences tell nothing; where one ended, the next ones are not trusted to last.
+void one_is_remembered() {
     CHECK(!of_two_lengths(31, 3 * ms, 40 * ms).lasts(6 * ms, 8 * ms));
     Silence silence = of_two_lengths(32, 3 * ms, 40 * ms);
     CHECK(silence.lasts(6 * ms, 8 * ms));
+    for (int others = 0; others < 200; ++others) silence.ended(others % 2 == 0 ? 3 * ms : 40 * ms);
     silence.ended(7 * ms);
-    for (int others = 0; others <= 4096; ++others) {
+    for (int others = 0; others <= 64; ++others) {
         CHECK(!silence.lasts(6 * ms, 8 * ms));
+        CHECK(silence.lasts(10 * ms, 12 * ms));  // it had credit
         silence.ended(3 * ms);
     }
     CHECK(silence.lasts(6 * ms, 8 * ms));
+}
+
+// However they end, few do where they were trusted to last, and who has accidents is not never trusted.
+void few_end_where_they_were_trusted_to_last() {
+    // Per cent that are of any length; per cent of the time at least that it is trusted.
+    for (const auto& [odd, least] : {std::pair{0u, 99}, {1u, 60}, {3u, 15}, {10u, 1}, {100u, 0}}) {
+        Silence silence;
+        uint32_t random = 1;
+        int wrong = 0, trusted = 0;
+        constexpr int silences = 10000;
+        for (int each = 0; each < silences; ++each) {
+            random = random * 1664525 + 1013904223;
+            Nanoseconds lasts = random >> 31 == 0 ? 3 * ms : 40 * ms;
+            const uint32_t chance = (random >> 8) % 65536;
+            if ((random >> 24) % 100 < odd) lasts = (int64_t{1} << chance % 6) * ms + chance * 100;
+            wrong += silence.lasts(lasts - 10 * us, lasts);
+            trusted += silence.lasts(10 * ms, 11 * ms);
+            silence.ended(lasts);
+        }
+        CHECK(wrong <= silences / 128 + 3);
+        CHECK(trusted >= silences / 100 * least);
+        // However long it was as expected.
+        wrong = 0;
+        for (int each = 0; each < 100; ++each) {
+            random = random * 1664525 + 1013904223;
+            const Nanoseconds lasts = (int64_t{1} << (random >> 8) % 6) * ms + (random >> 16) * 100;
+            wrong += silence.lasts(lasts - 10 * us, lasts);
+            silence.ended(lasts);
+        }
+        CHECK(wrong <= 4);
+    }
 }
 
 // A service that answers in 0.2 ms, and is asked again after pauses that its launches do not tell apart.
@@ -146,7 +180,8 @@ void who_is_asked_at_random_is_expected_any_moment() {
 int main() {
     lasts_as_those_did_that_lasted_so_long();
     tells_when_more_is_known();
-    one_is_remembered_for_long();
+    one_is_remembered();
+    few_end_where_they_were_trusted_to_last();
     what_would_delay_an_answer_goes_where_none_is_asked_for();
     who_is_asked_at_random_is_expected_any_moment();
     return 0;

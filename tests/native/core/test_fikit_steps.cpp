@@ -105,15 +105,17 @@ void a_pause_is_none_of_the_step() {
 
 // Nor is it where several waits make a step: what follows a pause begins one.
 void a_pause_ends_a_step_of_several_waits() {
-    Service told{Tells::at_once};
-    for (int answer = 0; answer < 200; ++answer) {
-        told.answer();
-        told.now += answer % 2 == 0 ? 10 * us : 20 * ms;
+    for (const Tells how : {Tells::at_once, Tells::once, Tells::never}) {
+        Service service(how);
+        for (int answer = 0; answer < 201; ++answer) {
+            service.answer();
+            service.now += answer % 2 == 0 ? 10 * us : 20 * ms;
+        }
+        const SessionStatistics statistics = service.policy->statistics(0);
+        CHECK(statistics.steps >= 99);
+        CHECK(statistics.step_time > 150 * us && statistics.step_time < 500 * us);
+        CHECK_EQUAL(statistics.bound, 10 * us);
     }
-    const SessionStatistics statistics = told.policy->statistics(0);
-    CHECK(statistics.steps >= 99);
-    CHECK(statistics.step_time > 150 * us && statistics.step_time < 500 * us);
-    CHECK_EQUAL(statistics.bound, 10 * us);
 }
 
 // What a step was late by that is over, as far as can be foreseen, is not held against what fits into the
