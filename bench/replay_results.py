@@ -2,8 +2,8 @@
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
     python -m bench.replay_results pairs [--tenants 4] [--highs 2]
-                                         [--of recorded|quick|requests|services|graphs|concurrent|drawn|
-                                          sizes|made|real|varied]
+                                         [--of recorded|quick|requests|answers|services|graphs|
+                                          concurrent|drawn|sizes|made|real|varied]
                                          [--policies P,P] [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 

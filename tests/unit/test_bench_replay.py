@@ -15,7 +15,7 @@ from bench.made import made
 from bench.real import real
 from bench.replay_results import TOLERATED, cells, summary
 from bench.replayed import Replayer, ReplayError, Rule, Setup, Varied, program, ratios
-from bench.varied import concurrent, services, varied
+from bench.varied import answers, concurrent, services, varied
 
 try:
     program()
@@ -81,6 +81,18 @@ def test_services_are_held_to_their_bound(name: str, polled: bool) -> None:
     least = 10e-3 / high.iter_ms  # of each iteration, which the bound allows in any case
     assert result["hp_p50_ratio"] < 1.05 + (0.3 if name == "controlling" else 0)
     assert result["hp_p99_ratio"] < 1.05 + least
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.parametrize(("name", "least_share"), [("after 2 or 12 ms", 0.5), ("at random", 0)])
+def test_silences_are_filled_as_far_as_they_last(name: str, least_share: float, polled: bool) -> None:
+    # Nothing that is launched tells how long; and nobody is to be late because it was guessed.
+    highs, lows = answers()
+    high = next(each for each in highs if each.name == name)
+    low = next(each for each in lows if each.name == "bert_train")
+    result = Replayer([high, low]).compare([name], [low.name], Setup(seconds=3.0, warmup=2.0, polled=polled))
+    assert result["hp_p99_ratio"] < 1.06
+    assert result["lp_of_bound"] >= least_share
 
 
 @pytest.mark.parametrize(

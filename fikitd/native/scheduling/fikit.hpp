@@ -77,7 +77,9 @@
 //               launches as its steps have, a pause of `long_pause` is one.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
-//               middle partition, and what cannot be confined to the whole GPU.
+//               middle partition, and what cannot be confined to the whole GPU. A silence of a millisecond
+//               and more is trusted to last where those before it did (silence.hpp): what is over by then
+//               goes anywhere, and the gate is asked again whenever more is known of it.
 //   unknown     kernels: one at a time, on the middle partition: on a smaller one a program that starts
 //               would hold them longer; none while a step is late by its bound; without partitions only when
 //               no high session worked within `high_memory`.
