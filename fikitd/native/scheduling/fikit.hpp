@@ -348,6 +348,7 @@ class Fikit final : public Levels {
         high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
         suspect(high, running);
     }
+    bool shows_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void look_for_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void presume_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void look_behind(High& high, Nanoseconds at);

@@ -210,9 +210,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
 
 // Nothing of the high session is on the GPU, and by what its pauses were like nothing will be until then.
 inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds until) {
-    const Nanoseconds silent = now - high.end;
-    return high.outstanding == 0 && silent >= Silence::shortest &&
-           high.sequence->silence.lasts(silent, until - high.end);
+    return high.outstanding == 0 && high.sequence->silence.lasts(now - high.end, until - high.end);
 }
 
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be

@@ -110,22 +110,14 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 // it told of that or not; and it does so whenever it comes to that, until it is seen not to. Who tells of its
 // waits is believed, unless that can be no chance. Of one who has told of none for as many launches as its
 // steps have, a long pause is one in any case.
-[[gnu::noinline]] inline void Fikit::look_for_wait(unsigned session, High& high, const Work& work,
-                                                   Nanoseconds now) {
+inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Nanoseconds now) {
     const Sequence& sequence = *high.sequence;
-    const Nanoseconds pause = now - high.end;
-    if (pause > long_pause) high.sequence->silence.ended(pause);
-    if (sequence.waited()) {
-        // Several waits make a step where they follow each other, not over a long pause.
-        if (pause > long_pause && sequence.size() != high.step_from)
-            close_step(session, high, sequence.size(), now);
-        return;
-    }
     const bool silent = sequence.size() - high.told >= sequence.usual();
-    bool waits = silent && (high.waits || sequence.known()) && pause > long_pause, in_time = false;
+    bool waits = silent && (high.waits || sequence.known()) && now - high.end > long_pause;
+    bool in_time = false;
     if (!waits && sequence.known()) {
         const Sequence::Launch& usual = sequence.at(sequence.next());
-        if (usual.key != work.key) return;
+        if (usual.key != work.key) return false;
         const bool presumed = sequence.may_wait() && (silent || (high.beside && sequence.is_aligned()));
         waits = presumed;
         const Nanoseconds late = !high.waits ? high.guessed : high.beside ? high.end - high.alone : 0;
@@ -140,9 +132,20 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         }
         if (waits && !presumed) high.sequence->surprised();
     }
-    if (!waits) return;
+    if (!waits) return false;
     seen_to_wait(high);
     waited(session, high, in_time, now);
+    return true;
+}
+
+// Nothing of the session was on the GPU for a while: has it waited?
+[[gnu::noinline]] inline void Fikit::look_for_wait(unsigned session, High& high, const Work& work,
+                                                   Nanoseconds now) {
+    Sequence& sequence = *high.sequence;
+    const Nanoseconds pause = now - high.end;
+    if (pause > long_pause) sequence.silence.ended(pause);
+    if (!sequence.waited() && !shows_wait(session, high, work, now)) return;
+    // Several waits make a step where they follow each other, not over a long pause.
     if (pause > long_pause && sequence.size() != high.step_from)
         close_step(session, high, sequence.size(), now);
 }

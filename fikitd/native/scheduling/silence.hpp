@@ -26,14 +26,14 @@ class Silence {
     // A silence is over. Another one like it may be an eighth shorter or longer.
     void ended(Nanoseconds lasted) {
         ++silences_;
-        if (is_told() && is_quiet(place(lasted))) credit_ -= one_in;
+        if (is_trusted() && is_quiet(place(lasted))) credit_ -= one_in;
         credit_ = std::min(credit_ + 1, most_credit);
         const unsigned last = place(lasted + lasted / 8);
         for (unsigned at = place(lasted - lasted / 8); at <= last; ++at) ended_[at] = silences_;
     }
     // Will one that has lasted so long last until then?
     bool lasts(Nanoseconds lasted, Nanoseconds until) const {
-        if (!is_told() || lasted < shortest || until > 2 * lasted) return false;
+        if (lasted < shortest || until > 2 * lasted || !is_trusted()) return false;
         const unsigned last = place(until);
         unsigned at = place(lasted);
         while (at <= last && is_quiet(at)) ++at;
@@ -41,7 +41,7 @@ class Silence {
     }
     // When more may be told of one that has lasted so long, though nothing happens.
     Nanoseconds tells_at(Nanoseconds lasted) const {
-        if (!is_told()) return never;
+        if (!is_trusted()) return never;
         unsigned at = lasted < shortest ? 0 : place(lasted) + 1;
         while (at < places && !is_quiet(at)) ++at;
         return at < places ? begin(at) : never;
@@ -52,7 +52,7 @@ class Silence {
     static constexpr int32_t one_in = 128, most_credit = 2 * one_in;
     static constexpr unsigned octaves = 16, places = 4 * octaves;
 
-    bool is_told() const { return silences_ >= least && credit_ >= 0; }
+    bool is_trusted() const { return silences_ >= least && credit_ >= 0; }
     bool is_quiet(unsigned at) const { return ended_[at] == 0 || silences_ - ended_[at] > remembered; }
     // The last one has all that is longer.
     static unsigned place(Nanoseconds time) {
