@@ -15,6 +15,7 @@ namespace {
 
 constexpr Nanoseconds enqueue = 100;         // a tenant's producer, for each operation
 constexpr Nanoseconds look = 200;            // the dispatch thread, to take note of something
+constexpr Nanoseconds foresee = 16;          // a decision, for each launch of high sessions it looks ahead to
 constexpr Nanoseconds timing_events = 2480;  // two around a launch
 constexpr Nanoseconds mark_delay = 2000;     // a high session's burst is marked after so long a pause
 constexpr uint32_t mark_every = 128;         // steps, at most, between marks of a busy session
@@ -312,12 +313,15 @@ inline Nanoseconds Gate::serve(Nanoseconds now) {
 }
 
 inline Nanoseconds Gate::gate(Nanoseconds now) {
+    Nanoseconds thought = 0;
     if (waiting_ > 0 && (!asked_ || again_at_ <= now)) {
         const Decision decision = policy_->decide(now);
+        thought = policy_->foreseen() * foresee;
         if (decision.verdict != scheduling::Verdict::wait) {
             Session& session = sessions_[decision.session];
             const Nanoseconds cost =
-                issue(session, now,
+                thought +
+                issue(session, now + thought,
                       decision.verdict == scheduling::Verdict::partition ? decision.partition + 1u : 0);
             const Nanoseconds most = policy_->in_flight(now);
             const bool alone = most > settings_.bounds.in_flight;
@@ -329,8 +333,8 @@ inline Nanoseconds Gate::gate(Nanoseconds now) {
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
     for (Session& session : sessions_)
-        if (session.unmarked > 0 && mark_due(session) <= now) return mark(session, false);
-    return look;
+        if (session.unmarked > 0 && mark_due(session) <= now) return thought + mark(session, false);
+    return thought + look;
 }
 
 inline void Gate::observe(const Notice& notice) {

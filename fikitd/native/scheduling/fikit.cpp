@@ -397,7 +397,6 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
             return {Verdict::wait, number, 0, guest.look_at};
         }
         Plan& planned = running(runs_).plan;
-        guest.look_at = now + planned.length / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
         guest.refusal = refusal;
@@ -418,7 +417,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
                 if (first == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
                 ready_at = guest.since + (length - least) / patience;
-                if (ready_at > now) break;
+                if (ready_at > now || foreseen_ >= foresight) break;
                 // Of those of equal speed the smallest.
                 for (size_t index = next; index-- > first;) {
                     if (!fits(plans[index], now)) continue;
@@ -428,6 +427,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
             }
         }
         planned_for_ = max_sessions;
+        guest.look_at = now + std::max(planned.length / looks, foreseen_ * foresees);
     }
     Nanoseconds again = 0;
     if (!works_high(now)) {
@@ -460,6 +460,7 @@ Decision Fikit::decide(Nanoseconds now) {
     bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
     planned_for_ = tried_for_ = max_sessions;
+    foreseen_ = 0;
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
         const Level& level = levels_[std::countr_zero(levels)];
         uint64_t candidates = level.members & left;

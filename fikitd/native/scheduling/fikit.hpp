@@ -168,6 +168,7 @@ class Fikit final : public Levels {
         return high != nullptr && high->fills && runs_ == 0 && high->sequence->curious();
     }
     Decision decide(Nanoseconds now) override;
+    uint32_t foreseen() const override { return foreseen_; }
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override {
         SessionStatistics told = statistics_[session];
@@ -184,8 +185,9 @@ class Fikit final : public Levels {
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;  // gated ones in flight
     static constexpr unsigned nobody = operations;
-    // What does not fit is looked at again after such a part of its length: longer ones cost longer walks.
-    static constexpr Nanoseconds looks = 64;
+    // What does not fit is looked at again after such a part of its length, and so long for each launch that
+    // was looked ahead to, which takes 16 ns: launches of high sessions must not wait for decisions.
+    static constexpr Nanoseconds looks = 64, foresees = 250;
     static constexpr Nanoseconds patience = 4;
     // What several sessions may have in flight together, by what one may: their kernels run side by side.
     static constexpr Nanoseconds together = 2;
@@ -207,6 +209,7 @@ class Fikit final : public Levels {
     static constexpr uint32_t most_unmet = 64;   // waits
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
+    static constexpr unsigned at_once = 16;      // of them; then it may turn out that there is no hope
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
@@ -324,6 +327,10 @@ class Fikit final : public Levels {
     static Nanoseconds ended(Nanoseconds foreseen, Nanoseconds unfinished, Nanoseconds latest) {
         return std::min(latest, std::max(foreseen, unfinished));
     }
+    struct Foreseen {
+        Nanoseconds excess;
+        uint32_t launches;  // that were looked at
+    };
     // When a decision is made: what all of its candidates have in common.
     struct Moment {
         Nanoseconds now = 0, busy = 0;  // busy: until then the GPU is, with the gated work in flight
@@ -406,9 +413,10 @@ class Fikit final : public Levels {
     void hindered(const Plan& plan);
     void learn_hindrance(High& high, uint32_t end, Nanoseconds late) const;
     template <bool any>
-    Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
+    Foreseen excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
+    static bool is_hopeless(const High& high, uint32_t position, Nanoseconds late);
     static bool is_silent(const High& high, Nanoseconds now, Nanoseconds until);
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
@@ -464,6 +472,7 @@ class Fikit final : public Levels {
     // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
     unsigned tried_for_ = max_sessions;  // who goes next because it is doubtful
+    mutable uint32_t foreseen_ = 0;      // launches that this decision has looked ahead to in vain
     Nanoseconds queued_ = 0;             // how long the gated work in flight keeps the GPU busy
     Nanoseconds charged_ = 0;            // what of the bound on it that takes
     Nanoseconds last_over_ = 0;          // when gated work last completed

@@ -213,20 +213,26 @@ inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds unti
     return high.outstanding == 0 && high.sequence->silence.lasts(now - high.end, until - high.end);
 }
 
+// Is it later behind that launch than the idle time until it waits makes good? And a quarter more: that may
+// be longer this time.
+[[gnu::noinline]] inline bool Fikit::is_hopeless(const High& high, uint32_t position, Nanoseconds late) {
+    return high.waits && late > 0 && late > high.sequence->slack(position) * 5 / 4;
+}
+
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
 template <bool any>
-[[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,
-                                                   Nanoseconds now) const {
+[[gnu::noinline]] inline Fikit::Foreseen Fikit::excess(const High& high, const Plan& plan,
+                                                       Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
-    if (sequence.size() == 0 || is_silent(high, now, plan.end)) return 0;
+    if (sequence.size() == 0 || is_silent(high, now, plan.end)) return {0, 0};
     Nanoseconds most = high.allowed;
     if (outlasts(high, plan)) {
         const Nanoseconds late =
             outlasted_.late(high.session, plan.key, plan.sms, high.bound, statistics_[high.session].steps);
         // What it is late by now it may catch up with by itself, not beside that.
         const Nanoseconds behind = std::max<Nanoseconds>(0, high.end - high.alone);
-        if (late != Outlasted::unmeasured) return std::max(late + behind, high.spent) - high.bound;
+        if (late != Outlasted::unmeasured) return {std::max(late + behind, high.spent) - high.bound, 0};
         // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
         // much, but not by as much as they may spare.
         most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) / 2;
@@ -247,7 +253,8 @@ template <bool any>
     // share a bound.
     uint32_t repeats = known && !high.several ? sequence.period() : foresight;
     position = sequence.next();
-    for (unsigned seen = 0;; ++seen, ++position) {
+    uint32_t seen = 0, stop = at_once;
+    for (;; ++seen, ++position) {
         if (position == sequence.size()) position -= sequence.period();
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
@@ -261,7 +268,7 @@ template <bool any>
                 if (plan.from - plan.sooner < start && start < plan.from)
                     late += stall(plan, last, plan.length);
                 worst = std::max(worst, late - allowed);
-                if (worst > 0) return worst;
+                if (worst > 0) return {worst, seen};
                 issued += late;
                 if (high.several) allowed -= late;
             }
@@ -271,13 +278,18 @@ template <bool any>
         const Nanoseconds at = issued + Sequence::latency;
         if (at >= plan.end) break;
         if (at >= plan.start && repeats-- == 0) break;
-        if (seen == foresight) return at < plan.start || course.behind() > 0 ? high.bound : worst;
+        if (seen == stop) [[unlikely]] {
+            const Nanoseconds late = course.behind();
+            if (seen == foresight) return {at < plan.start || late > 0 ? high.bound : worst, seen};
+            if (known && is_hopeless(high, position - 1, late - allowed)) return {late - allowed, seen};
+            stop += at_once;
+        }
         course.launch(launch, at);
     }
     const Nanoseconds late = course.behind();
-    if (late <= 0) return worst;
+    if (late <= 0) return {worst, seen};
     const double slack = known ? high.absorbs * static_cast<double>(sequence.slack(position)) : 0;
-    return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
+    return {std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed), seen};
 }
 
 // Most candidates need no walk. All launches that come before they end, each delayed as much as any can be,
@@ -315,7 +327,10 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
             return false;
         if (plainly_fits(high, plan, now)) continue;
         const bool any = high.graph_wait != 0 || high.side_by_side();
-        if ((any ? excess<true>(high, plan, now) : excess<false>(high, plan, now)) > 0) return false;
+        const Foreseen told = any ? excess<true>(high, plan, now) : excess<false>(high, plan, now);
+        if (told.excess <= 0) continue;
+        foreseen_ += told.launches;
+        return false;
     }
     return true;
 }

@@ -152,6 +152,9 @@ class Policy {
     virtual bool curious(unsigned /*session*/) { return false; }
     // Which waiting operation may be issued now, and where.
     virtual Decision decide(Nanoseconds now) = 0;
+    // So many launches of high sessions that has looked ahead to where it refused something, which takes
+    // time.
+    virtual uint32_t foreseen() const { return 0; }
 
     virtual SessionStatistics statistics(unsigned) const { return {}; }
 };
