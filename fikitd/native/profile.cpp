@@ -69,7 +69,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const uint32_t moved = before > median ? before - median : median - before;
     interval = moved > median / 4 || (far && wrong < varies) || accident || doubtful()
                    ? 1
-                   : std::min(interval * 2, rarest);
+                   : std::min(interval * 2, rarely());
     if (!known() || interval == 1) until_sample = 0;
 }
 

@@ -4,7 +4,7 @@
 //
 // A key is (module content, function, grid, block, dynamic shared bytes); the device model is the profile's
 // own (one executor, one device). A launch is measured (a timing event before and after, 4.75 us on the
-// H200) while the key is new, then ever more rarely.
+// H200) while the key is new, then ever more rarely, until that takes a 512th of the kernels' time.
 #pragma once
 
 #include <algorithm>
@@ -55,6 +55,7 @@ struct KernelEntry {
     static constexpr uint32_t known_after = 3;
     static constexpr uint32_t rarest = 256;
     static constexpr uint32_t apart = 32;     // launches; who launches far ahead had every other one measured
+    static constexpr uint32_t worth = 2'560'000;  // ns of launches for each one that is measured are enough
     static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
     static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often
 
@@ -92,9 +93,11 @@ struct KernelEntry {
             --until_sample;
             return false;
         }
-        until_sample = known() ? std::max(interval, apart) : interval;
+        until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
         return true;
     }
+    // One launch in so many is measured, at the least.
+    uint32_t rarely() const { return std::clamp(worth / std::max(median, 1u), 1u, rarest); }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
     // `others`: for so long work of the other side may have kept it from the GPU (beside.hpp): that it lasted
     // longer by that is no news.

@@ -130,6 +130,26 @@ void sampling_becomes_rare() {
     CHECK_EQUAL(entry.median, 50'000u);
 }
 
+// What is measured takes no more than a 512th of the time, but no less than it may: of long kernels, few of which
+// are launched, each tells, and what was learnt in a bad moment is soon forgotten.
+void long_kernels_are_measured_often() {
+    KernelEntry entry;
+    for (const Nanoseconds duration : {12'900'000, 3'340'000, 3'340'000, 12'900'000, 3'340'000})
+        entry.measured(duration);
+    CHECK_EQUAL(entry.work.longest, 12'900'000);
+    for (int launch = 0; launch < 36; ++launch)
+        if (entry.sample_now()) entry.measured(3'340'000);
+    CHECK_EQUAL(entry.work.longest, 3'340'000);
+    for (const Nanoseconds duration : {5'000, 50'000, 500'000}) {
+        constexpr int launches = 20'000;
+        KernelEntry kernel;
+        for (int launch = 0; launch < launches; ++launch)
+            if (kernel.sample_now()) kernel.measured(duration);
+        CHECK(kernel.samples * Nanoseconds{4750} < launches * std::max<Nanoseconds>(duration, 10'000) / 400);
+        CHECK(kernel.samples * Nanoseconds{4750} > launches * duration / 800);
+    }
+}
+
 // One accident is a reason to look again, not to measure every other launch of those that are issued before
 // the next duration is known.
 void launches_far_ahead_are_not_all_measured() {
@@ -175,7 +195,7 @@ void one_accident_is_not_what_to_expect() {
     uint32_t counted = 0;
     for (int launch = 0; launch < 20'000; ++launch) {
         if (launch == 19'000) counted = rare.samples;
-        if (rare.sample_now()) rare.measured(launch % 20 == 19 ? 1'400'000 : 440'000);
+        if (rare.sample_now()) rare.measured(launch % 20 == 19 ? 40'000 : 10'000);
     }
     CHECK(rare.samples - counted < 100);
 }
@@ -292,6 +312,7 @@ int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(durations_give_median_and_percentile),    CASE(what_others_work_took_is_not_the_kernels),
         CASE(work_of_the_other_side_is_summed),        CASE(sampling_becomes_rare),
+        CASE(long_kernels_are_measured_often),
         CASE(launches_far_ahead_are_not_all_measured), CASE(one_accident_is_not_what_to_expect),
         CASE(what_no_longer_holds_is_learnt_anew),     CASE(gaps_are_kept_by_what_came_before),
         CASE(a_full_profile_gives_way_to_new_kernels), CASE(keys_tell_shapes_apart),
