@@ -1,9 +1,12 @@
 // When a high session's next work is to be looked for without sleep. Who sleeps is woken late, by 30 us and
-// more on a virtual machine. A program that pauses in every step pauses about as long each time, so its
-// executor does as the program does when it waits (waiting.hpp): it sleeps for most of the time and spins
-// around its end.
+// more on a virtual machine. A program pauses about as long as some time before, so its executor does as the
+// program does when it waits (waiting.hpp): it sleeps for most of the time and spins around the ends that its
+// latest pauses had. Of a service that is asked at random that is all of the time while the pauses are short;
+// of one whose pauses are long and never alike nothing is expected.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <waiting.hpp>
 
@@ -17,24 +20,57 @@ class Pauses {
     void begin(uint64_t steps, int64_t since) {
         steps_ = steps;
         since_ = since;
+        if (sorted_) return;
+        sorted_ = true;
+        windows_ = 0;
+        const unsigned known = std::min(count_, kept);
+        for (unsigned number = 0; number < known; ++number) {
+            const Window own = window(latest_[number]);
+            unsigned alike = 0;
+            for (unsigned other = 0; other < known; ++other)
+                alike += latest_[other] >= own.from && latest_[other] < own.until;
+            if (alike > 1 || known == 1) window_[windows_++] = own;
+        }
+        std::sort(window_.begin(), window_.begin() + windows_,
+                  [](const Window& one, const Window& other) { return one.from < other.from; });
     }
     // Something has come; of this session, if it has more steps now.
     void end(uint64_t steps, int64_t now) {
-        if (steps != steps_) usual_.note(now - since_);
+        if (steps == steps_) return;
+        latest_[count_ % kept] = now - since_;
+        count_ = count_ + 1 < 2 * kept ? count_ + 1 : kept;
+        sorted_ = false;
     }
     // From when on to look for more: `now`, a time to come, or never.
     int64_t look_at(int64_t now) const {
-        const Patience patience = patience_for(usual_.ns());
-        const bool sleeps = patience.spin_again_ns != 0;
-        const int64_t from = sleeps ? since_ + patience.spin_ns + patience.sleep_ns : since_;
-        const int64_t until = from + (sleeps ? patience.spin_again_ns : patience.spin_ns);
-        return now < from ? from : now < until ? now : never;
+        const int64_t lasted = now - since_;
+        for (unsigned number = 0; number < windows_; ++number) {
+            if (lasted < window_[number].from) return since_ + window_[number].from;
+            if (lasted < window_[number].until) return now;
+        }
+        return never;
     }
 
   private:
+    static constexpr unsigned kept = 16;
+    // When a pause may end that is as long as such a one.
+    struct Window {
+        int64_t from = 0, until = 0;
+    };
+    static Window window(int64_t usual) {
+        const Patience patience = patience_for(usual);
+        const bool sleeps = patience.spin_again_ns != 0;
+        const int64_t from = sleeps ? patience.spin_ns + patience.sleep_ns : 0;
+        return {from, from + (sleeps ? patience.spin_again_ns : patience.spin_ns)};
+    }
+
     uint64_t steps_ = 0;
     int64_t since_ = 0;
-    Usual usual_;
+    std::array<int64_t, kept> latest_{};
+    unsigned count_ = 0;  // up to `kept`, then round and round
+    std::array<Window, kept> window_{};
+    unsigned windows_ = 0;
+    bool sorted_ = true;
 };
 
 }  // namespace fikit

@@ -54,7 +54,7 @@ struct KernelEntry {
     static constexpr uint32_t window = 16;
     static constexpr uint32_t known_after = 3;
     static constexpr uint32_t rarest = 256;
-    static constexpr uint32_t apart = 32;     // launches; who launches far ahead had every other one measured
+    static constexpr uint32_t apart = 32;  // launches; who launches far ahead had every other one measured
     static constexpr uint32_t worth = 2'560'000;  // ns of launches for each one that is measured are enough
     static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
     static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often

@@ -42,9 +42,33 @@ void who_pauses_for_seconds_is_not() {
         CHECK_EQUAL(pauses.look_at(now + later), Pauses::never);
 }
 
+// Which of its pauses comes next nobody knows, but after 5 ms it is none of 2.
+void who_pauses_differently_is_awaited_whenever_it_was() {
+    Pauses pauses;
+    int64_t now = 0;
+    uint64_t step = 1;
+    for (const int64_t pause : {2 * ms, 12 * ms, 12 * ms, 2 * ms, 70 * ms, 12 * ms, 2 * ms, 2 * ms}) {
+        pauses.begin(step, now);
+        pauses.end(++step, now += pause);
+    }
+    pauses.begin(step, now);
+    for (const int64_t later : {200 * us, 2 * ms, 11'500 * us, 12 * ms})
+        CHECK_EQUAL(pauses.look_at(now + later), now + later);
+    const int64_t from = pauses.look_at(now + 5 * ms);
+    CHECK(from > now + 10 * ms && from < now + 12 * ms);
+    CHECK_EQUAL(pauses.look_at(now + 14 * ms), Pauses::never);  // of 70 ms there was one
+    for (int pause = 0; pause < 16; ++pause) {                  // it pauses otherwise now
+        pauses.begin(step, now);
+        pauses.end(++step, now += 30 * ms);
+    }
+    pauses.begin(step, now);
+    CHECK(pauses.look_at(now + 200 * us) > now + 28 * ms);
+}
+
 }  // namespace
 
 int main() {
+    who_pauses_differently_is_awaited_whenever_it_was();
     who_pauses_as_long_each_time_is_awaited();
     who_pauses_for_seconds_is_not();
 }

@@ -130,8 +130,8 @@ void sampling_becomes_rare() {
     CHECK_EQUAL(entry.median, 50'000u);
 }
 
-// What is measured takes no more than a 512th of the time, but no less than it may: of long kernels, few of which
-// are launched, each tells, and what was learnt in a bad moment is soon forgotten.
+// What is measured takes no more than a 512th of the time, but no less than it may: of long kernels, few of
+// which are launched, each tells, and what was learnt in a bad moment is soon forgotten.
 void long_kernels_are_measured_often() {
     KernelEntry entry;
     for (const Nanoseconds duration : {12'900'000, 3'340'000, 3'340'000, 12'900'000, 3'340'000})
@@ -310,12 +310,17 @@ void changed_entries_are_visited_once() {
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
-        CASE(durations_give_median_and_percentile),    CASE(what_others_work_took_is_not_the_kernels),
-        CASE(work_of_the_other_side_is_summed),        CASE(sampling_becomes_rare),
+        CASE(durations_give_median_and_percentile),
+        CASE(what_others_work_took_is_not_the_kernels),
+        CASE(work_of_the_other_side_is_summed),
+        CASE(sampling_becomes_rare),
         CASE(long_kernels_are_measured_often),
-        CASE(launches_far_ahead_are_not_all_measured), CASE(one_accident_is_not_what_to_expect),
-        CASE(what_no_longer_holds_is_learnt_anew),     CASE(gaps_are_kept_by_what_came_before),
-        CASE(a_full_profile_gives_way_to_new_kernels), CASE(keys_tell_shapes_apart),
+        CASE(launches_far_ahead_are_not_all_measured),
+        CASE(one_accident_is_not_what_to_expect),
+        CASE(what_no_longer_holds_is_learnt_anew),
+        CASE(gaps_are_kept_by_what_came_before),
+        CASE(a_full_profile_gives_way_to_new_kernels),
+        CASE(keys_tell_shapes_apart),
         CASE(changed_entries_are_visited_once),
     };
     return run_cases(cases, count, arguments);
