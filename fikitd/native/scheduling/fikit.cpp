@@ -227,7 +227,6 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     if (high.side_by_side()) [[unlikely]]
         meet(high, position);
     const Nanoseconds late = high.found ? 0 : high.end - high.alone;
-    constexpr Nanoseconds noise = 1000;
     if (high.graph_wait != 0) [[unlikely]]
         learn_hindrance(high, position, high.end - high.alone);
     if (high.beside && late > noise) {

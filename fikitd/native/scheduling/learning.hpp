@@ -15,7 +15,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         if (high.beside_run != nobody) {
             const Running& run = running_[high.beside_run];
             const Nanoseconds longer =
-                std::max<Nanoseconds>(0, high.seen - high.foreseen - high.batch * high.others);
+                std::max<Nanoseconds>(0, high.seen - high.foreseen - high.batch * high.others - noise);
             statistics_[session].beside_time += high.own;
             statistics_[run.session].beside_time += high.own;
             if (longer != 0 || run.plan.guest.most != 0) [[unlikely]]  // mostly not
@@ -96,8 +96,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         const Nanoseconds began = std::max(high.end - late - last.duration, plan.start);
         foreseen += hinders(plan, last, std::min(high.end, plan.end) - began);
     }
-    constexpr Nanoseconds noise = 5000;
-    if (foreseen < noise) return;
+    constexpr Nanoseconds tellable = 5000;
+    if (foreseen < tellable) return;
     const double told = static_cast<double>(late) / static_cast<double>(foreseen);
     const double change = std::clamp(told, least_hindered_share, most_hindered_share) - high.hindered_share;
     if (change > 0)
