@@ -33,9 +33,8 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const uint32_t own = on_all(std::max<Nanoseconds>(0, duration - others));
     least = recent == 0 ? own : std::min(least, own);
     if (disturbed && known() && told / 2 > median) told = std::max(own, 2 * median);
-    const bool longer = known() && told / 2 > median;
-    const bool far = (longer && !disturbed) || (known() && told < median / 2);
-    wrong += longer || far;
+    const bool far = known() && ((told / 2 > median && !disturbed) || told < median / 2);
+    wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // What was learnt no longer holds: the kernel has other data now.
     if (wrong_in_a_row > accidents) recent = undisturbed = wrong_in_a_row = shortest = 0;
@@ -52,10 +51,11 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const auto sorted = in_order(durations, count);
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
-    // In so small a window the 95th percentile is the largest. But the only one that is far from all others
-    // is an accident (others' processes had the GPU meanwhile), until it comes again.
+    // In so small a window the 95th percentile is the largest. But as long as it is not full the only one
+    // that is far from all others is an accident (others' processes had the GPU meanwhile), until it comes
+    // again.
     const bool accident =
-        known() && wrong < varies && sorted[count - 1] / 2 > median && sorted[count - 2] / 2 <= median;
+        known() && recent < window && sorted[count - 1] / 2 > median && sorted[count - 2] / 2 <= median;
     p95 = sorted[count - 1 - accident];
     // The first one beside nothing counts, whatever those before it were.
     if (shortest == 0 || (undisturbed == 1 && !disturbed))

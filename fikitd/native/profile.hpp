@@ -4,7 +4,8 @@
 //
 // A key is (module content, function, grid, block, dynamic shared bytes); the device model is the profile's
 // own (one executor, one device). A launch is measured (a timing event before and after, 4.75 us on the
-// H200) while the key is new, then ever more rarely, until that takes a 512th of the kernels' time.
+// H200) while the key is new, and where that takes no more than a 512th of the kernels' time, until its
+// window is full; then ever more rarely.
 #pragma once
 
 #include <algorithm>
@@ -96,8 +97,11 @@ struct KernelEntry {
         until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
         return true;
     }
-    // One launch in so many is measured, at the least.
-    uint32_t rarely() const { return std::clamp(worth / std::max(median, 1u), 1u, rarest); }
+    // One launch in so many is measured, at the least. A window that is full tells of the more of them the
+    // longer it took to fill.
+    uint32_t rarely() const {
+        return recent < window ? std::clamp(worth / std::max(median, 1u), 1u, rarest) : rarest;
+    }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
     // `others`: for so long work of the other side may have kept it from the GPU (beside.hpp): that it lasted
     // longer by that is no news.
