@@ -48,7 +48,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         if (idle > high->patience || high->end - high->alone > notable || high->sequence->may_wait())
             [[unlikely]]
             look_for_wait(session, *high, work, now);
-    } else if (high->polls && high->sequence->may_wait()) [[unlikely]] {
+    } else if (high->polls) [[unlikely]] {
         presume_wait(session, *high, work, now);
     }
     ++high->outstanding;

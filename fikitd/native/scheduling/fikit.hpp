@@ -73,8 +73,9 @@
 //               nothing of (it looks at memory that a kernel writes, a host function tells it) its next
 //               launch tells: it comes later by what the GPU was late by, and others don't, whether anyone
 //               had seen by then that the GPU was done or not (`polls`). Where it was seen to wait it is
-//               presumed to again, until it comes in time thrice. Of who tells of no wait for as many
-//               launches as its steps have, a pause of `long_pause` is one.
+//               presumed to again, until it comes in time thrice; of who polls wherever the same launches
+//               came behind a wait lately, as one that was missed once would be missed again. Of who tells of
+//               no wait for as many launches as its steps have, a pause of `long_pause` is one.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU. A silence of a millisecond

@@ -154,10 +154,11 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
 // waited the last time it is presumed to again, if all may be over by now.
 [[gnu::noinline]] inline void Fikit::presume_wait(unsigned session, High& high, const Work& work,
                                                   Nanoseconds now) {
-    const Sequence& sequence = *high.sequence;
+    Sequence& sequence = *high.sequence;
     if (sequence.waited() || !sequence.known() || sequence.at(sequence.next()).key != work.key ||
         now + told_before < sequence.last().alone)
         return;
+    if (!sequence.may_wait() && !sequence.may_have_waited(work.key)) return;
     if (sequence.size() - high.told < sequence.usual()) return;
     seen_to_wait(high);
     waited(session, high, false, now);

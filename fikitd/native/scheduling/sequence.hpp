@@ -304,6 +304,14 @@ class Sequence {
     // It waited before what is expected next when that came the last time; if that is known, and it has not
     // yet.
     bool may_wait() const { return at(next()).ordinal == 0 && !waited(); }
+    // It has waited before such a launch, behind the same ones, not long ago: where that is not known of the
+    // last time it came here, it may have been missed.
+    bool may_have_waited(uint64_t key) {
+        if (waited()) return false;
+        slot(head_).key = key;
+        const uint32_t found = find(ordinal_hash(recent_hash(), 0));
+        return found != nowhere && head_ - found <= lately * usual() && at(found).ordinal == 0;
+    }
     // It has made as many launches since a wait as where it is taken to be.
     bool is_aligned() const { return at(cursor_).ordinal == last().ordinal; }
     // Did it wait between the first and the last of those launches?
@@ -403,10 +411,14 @@ class Sequence {
             if (at(found - back).key != at(head_ - back).key) return nowhere;
         return found;
     }
-    uint32_t ordinal_hash(uint32_t hash) const { return hash ^ (ordinal_ + 1u) * 0x9e3779b1u; }
+    uint32_t ordinal_hash(uint32_t hash) const { return ordinal_hash(hash, ordinal_); }
+    static uint32_t ordinal_hash(uint32_t hash, uint32_t ordinal) {
+        return hash ^ (ordinal + 1u) * 0x9e3779b1u;
+    }
 
     static constexpr uint16_t ordinals = 1023;
     static constexpr uint32_t compared = 4, looked_at = 64, apart = 8;  // launches
+    static constexpr uint32_t lately = 4;  // times as many launches as it makes before it waits
     static constexpr uint8_t most_looks = 16;
 
     std::array<Launch, capacity> entries_{};

@@ -179,6 +179,23 @@ void who_used_another_stream_once_is_no_other() {
     }
 }
 
+// A burst that was launched together with the next, so that no wait was seen between them: where it came, the
+// program waits the next time all the same.
+void a_wait_that_was_missed_once_is_none_of_the_place() {
+    Bursts polls(true);
+    see_it_wait(polls);
+    for (int round = 0; round < 40; ++round) {
+        for (unsigned number = 1; number < Bursts::launches; ++number) polls.issue(number);
+        polls.issue(0);
+        polls.complete(polls.now + 100 * us);
+        polls.now += 100 * us;
+        if (round == 0) continue;
+        const uint64_t before = polls.told().delays.count;
+        for (int burst = 0; burst < 4; ++burst) polls.burst(0, 20 * us);
+        CHECK(polls.told().delays.count >= before + 3);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -188,5 +205,6 @@ int main() {
     without_a_share_steps_end_too();
     what_starts_late_is_foreseen();
     who_polls_waits_as_others_do();
+    a_wait_that_was_missed_once_is_none_of_the_place();
     who_used_another_stream_once_is_no_other();
 }

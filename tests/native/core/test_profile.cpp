@@ -141,6 +141,10 @@ void long_kernels_are_soon_known() {
     for (; entry.samples < KernelEntry::window; ++launches)
         if (entry.sample_now()) entry.measured(3'340'000);
     CHECK(launches < 30);
+    KernelEntry middle;
+    for (launches = 0; middle.samples < KernelEntry::window; ++launches)
+        if (middle.sample_now()) middle.measured(500'000);
+    CHECK(launches < 100);
     KernelEntry small;
     for (launches = 0; small.samples < KernelEntry::window; ++launches)
         if (small.sample_now()) small.measured(10'000);

@@ -45,6 +45,40 @@ void what_is_measured_at_a_place_counts_there() {
     CHECK(looked_at <= 8);  // each place once, but for the first iterations
 }
 
+// Rows of four launches, with a wait behind each, of which one was missed: what comes next began a row
+// lately, however it came the last time.
+void a_wait_is_known_by_what_came_before_it() {
+    const auto sequence = std::make_unique<Sequence>();
+    sequence->forget(0);
+    Nanoseconds now = 0;
+    const auto row = [&](bool waits) {
+        for (uint64_t key = 1; key <= 4; ++key) {
+            CHECK_EQUAL(sequence->may_have_waited(key),
+                        key == 1 && !sequence->waited() && sequence->size() > 8);
+            Work work = small(5 * us);
+            work.key = key;
+            sequence->launched(work, now += 10 * us, 0);
+        }
+        if (waits) sequence->awaited(0, 0, 0);
+    };
+    for (int number = 0; number < 4; ++number) row(true);
+    row(false);
+    for (int number = 0; number < 4; ++number) row(true);
+    row(false);
+    for (int number = 0; number < 3; ++number) {
+        CHECK(sequence->may_have_waited(1));
+        CHECK(!sequence->may_have_waited(2));
+        row(false);
+    }
+    for (int number = 0; number < 20; ++number)  // that was long ago
+        for (uint64_t key = 1; key <= 4; ++key) {
+            Work work = small(5 * us);
+            work.key = key;
+            sequence->launched(work, now += 10 * us, 0);
+        }
+    CHECK(!sequence->may_have_waited(1));
+}
+
 void beside_others_only_much_less_is_news() {
     Iterations made;
     const auto after = [&](Nanoseconds time, uint32_t issued) {
@@ -120,6 +154,7 @@ void told_waits_are_a_step_apart() {
 }  // namespace
 
 int main() {
+    a_wait_is_known_by_what_came_before_it();
     told_waits_are_a_step_apart();
     what_is_measured_at_a_place_counts_there();
     beside_others_only_much_less_is_news();
