@@ -52,7 +52,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     // In so small a window the 95th percentile is the largest. But as long as it is not full the only one
-    // that is far from all others is an accident (others' processes had the GPU meanwhile), until it comes
+    // that is far from all others is an accident (others' processes may have had the GPU), until it comes
     // again.
     const bool accident =
         known() && recent < window && sorted[count - 1] / 2 > median && sorted[count - 2] / 2 <= median;
