@@ -24,15 +24,14 @@ class Pauses {
         sorted_ = true;
         windows_ = 0;
         const unsigned known = std::min(count_, kept);
+        std::array<int64_t, kept> by_length = latest_;
+        std::sort(by_length.begin(), by_length.begin() + known);
         for (unsigned number = 0; number < known; ++number) {
-            const Window own = window(latest_[number]);
-            unsigned alike = 0;
-            for (unsigned other = 0; other < known; ++other)
-                alike += latest_[other] >= own.from && latest_[other] < own.until;
-            if (alike > 1 || known == 1) window_[windows_++] = own;
+            const Window own = window(by_length[number]);
+            const bool alike = (number > 0 && by_length[number - 1] >= own.from) ||
+                               (number + 1 < known && by_length[number + 1] < own.until);
+            if (alike || known == 1) window_[windows_++] = own;
         }
-        std::sort(window_.begin(), window_.begin() + windows_,
-                  [](const Window& one, const Window& other) { return one.from < other.from; });
     }
     // Something has come; of this session, if it has more steps now.
     void end(uint64_t steps, int64_t now) {
@@ -67,8 +66,8 @@ class Pauses {
     uint64_t steps_ = 0;
     int64_t since_ = 0;
     std::array<int64_t, kept> latest_{};
-    unsigned count_ = 0;  // up to `kept`, then round and round
-    std::array<Window, kept> window_{};
+    unsigned count_ = 0;                 // up to `kept`, then round and round
+    std::array<Window, kept> window_{};  // the earliest first
     unsigned windows_ = 0;
     bool sorted_ = true;
 };

@@ -73,6 +73,11 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     if (!known() || interval == 1) until_sample = 0;
 }
 
+// Apart from sample_now(), which each launch passes through.
+void KernelEntry::sample_again() {
+    until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
+}
+
 void KernelEntry::follows(uint64_t before, Nanoseconds time) {
     KernelGap* gap = &gaps[0];
     for (KernelGap& each : gaps) {

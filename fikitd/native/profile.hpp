@@ -94,7 +94,7 @@ struct KernelEntry {
             --until_sample;
             return false;
         }
-        until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
+        sample_again();
         return true;
     }
     // One launch in so many is measured, at the least. A window that is full tells of the more of them the
@@ -109,6 +109,7 @@ struct KernelEntry {
     // The session launched `before` so long before this one.
     void follows(uint64_t before, Nanoseconds time);
     void tell();  // brings `work` up to date
+    void sample_again();
     void forget();
 };
 
