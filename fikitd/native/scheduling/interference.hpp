@@ -1,6 +1,6 @@
 // How much longer high-priority kernels last beside others: caches and memory bandwidth shared, fewer SMs,
-// an SM shared. Learnt from what such launches took in truth, by the pair of kernels; for a pair not seen
-// together yet, by the one that disturbs.
+// an SM shared. Learnt from what such launches took in truth, by the pair of kernels; for a pair hardly
+// seen together yet, by the one that disturbs.
 //
 // What is learnt is a share of the disturbed kernel's own duration; beside a confined kernel for each SM that
 // it has, beside one on the whole GPU, where SMs are shared too, apart from that. Fixed size; a pair that
@@ -45,12 +45,14 @@ class Interference {
         if (any.guest != from.name) any = {from.name, 0, 0, 0};
         Pair& pair = pairs_[place(kernel, from.name)];
         if (pair.kernel != kernel || pair.guest != from.name) pair = {{from.name, 0, 0, 0}, kernel};
-        any.learn(share);
-        pair.learn(share);
+        any.learn(share, harmless);
+        pair.learn(share, 0);
     }
 
   private:
-    static constexpr uint32_t sure = 2, settled = 16;  // times
+    static constexpr uint32_t sure = 4, settled = 16;  // times
+    // One accident must not keep a kernel out: as if so many launches beside it had lost nothing before.
+    static constexpr uint32_t harmless = 3;
     static constexpr float falls = 0.998F, least = 1e-4F;
 
     struct Learnt {
@@ -58,9 +60,9 @@ class Interference {
         float share = 0, most = 0;  // most: a slowly falling maximum
         uint32_t times = 0;
 
-        void learn(float told) {
+        void learn(float told, uint32_t presumed) {
             if (times < settled) {
-                share += (told - share) / static_cast<float>(++times);
+                share += (told - share) / static_cast<float>(presumed + ++times);
             } else {
                 if (told == share && told == most) return;  // mostly: nothing disturbs
                 share += (told - share) / settled;

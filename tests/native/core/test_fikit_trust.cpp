@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "policy_tests.hpp"
+#include "scheduling/interference.hpp"
 #include "scheduling/outlasted.hpp"
 #include "scheduling/sequence.hpp"
 
@@ -64,6 +65,22 @@ struct Accidents {
         policy->completed(1, low, 0, now += 5 * ms);
     }
 };
+
+// Two launches that were half as long again when a kernel first ran beside them, on half of the GPU, are no
+// reason to expect that; sixteen are.
+void an_accident_is_hardly_interference() {
+    const auto interference = std::make_unique<Interference>();
+    const auto share = [&](uint64_t kernel) {
+        return interference->share(kernel, interference->guest(7, 64, 132));
+    };
+    for (int launch = 0; launch < 16; ++launch) {
+        interference->learn(1, interference->guest(7, 64, 132), 0.5F);
+        if (launch > 1) continue;
+        CHECK(share(1) > 0.05F && share(1) <= 0.2F);
+        CHECK_EQUAL(share(1), share(2));
+    }
+    CHECK(share(1) > 0.49F && share(2) > 0.4F);
+}
 
 // Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
 // what harms nobody waits.
@@ -302,6 +319,7 @@ void what_may_come_before_the_last_launch_leaves_room_for_it() {
 }  // namespace
 
 int main() {
+    an_accident_is_hardly_interference();
     accidents_do_not_shut_the_low_side_out();
     what_was_late_before_the_first_wait_is_forgotten();
     a_step_hardly_over_its_bound_counts_hardly();
