@@ -165,8 +165,7 @@ class CallHandler {
         const bool first = compiled == nullptr;
         if (first) compiled = std::make_unique<Compiled>(extra_);
         SessionModule& module = compiled->module;
-        const CUresult result = first ? compile(request, compiled->jit, module)
-                                      : driver_.cuLibraryGetModule_(&module.module, module.library);
+        const CUresult result = first ? compile(request, *compiled) : bring(*compiled);
         if (first && result == CUDA_SUCCESS) {
             session_.compiled = std::move(compiled);
             again_ = true;
@@ -176,11 +175,40 @@ class CallHandler {
         if (result == CUDA_SUCCESS)
             session_.modules[request.handle] = module;
         else
-            core_.unload_when_idle(module.library);
+            core_.unload_when_idle(module);
         return result;
     }
 
-    CUresult compile(const fikit_request_module_load& request, Jit& jit, SessionModule& module) {
+    // To the GPU, if its variables are within the limits.
+    CUresult bring(Compiled& compiled) {
+        SessionModule& module = compiled.module;
+        if (compiled.variable_bytes > 0) {
+            const std::lock_guard lock(core_.memory_mutex_);
+            const uint64_t limit = core_.memory_limit_of(session_);
+            constexpr uint64_t most = uint64_t{1} << 46;  // more than any GPU has: the driver will say so
+            const uint64_t bytes = compiled.variable_bytes > most && limit == 0 ? 0 : compiled.variable_bytes;
+            const CUresult result = session_.arena->charge(bytes, limit);
+            if (result != CUDA_SUCCESS) return result;
+            module.variable_bytes = bytes;
+            core_.account_memory(session_);
+        }
+        const CUresult result = driver_.cuLibraryGetModule_(&module.module, module.library);
+        if (result != CUDA_SUCCESS) leave(module);
+        return result;
+    }
+
+    // Until it is unloaded its variables are the tenant's: nothing else counts them any more.
+    void leave(const SessionModule& module) {
+        if (module.variable_bytes == 0) return;
+        const std::lock_guard lock(core_.memory_mutex_);
+        core_.ledger_.change(static_cast<int64_t>(module.variable_bytes));
+        session_.arena->discharge(module.variable_bytes);
+        core_.account_memory(session_);
+    }
+
+    CUresult compile(const fikit_request_module_load& request, Compiled& compiled) {
+        Jit& jit = compiled.jit;
+        SessionModule& module = compiled.module;
         std::vector<uint8_t> image;
         const CUresult copied = core_.copy_image(session_, request, image);
         if (copied != CUDA_SUCCESS) return copied;
@@ -190,6 +218,7 @@ class CallHandler {
             jit.complain(wrong);
             return CUDA_ERROR_INVALID_IMAGE;
         }
+        compiled.variable_bytes = variable_bytes(image);
         const CUresult result = driver_.cuLibraryLoadData_(&module.library, image.data(), jit.options(),
                                                            jit.values(), jit.count(), nullptr, nullptr, 0);
         // What is known of its kernels is of the machine code, which the options make another.
@@ -207,7 +236,8 @@ class CallHandler {
             if (function.module == request.handle) function.function = nullptr;
         std::erase_if(session_.buffers,
                       [&](const auto& buffer) { return buffer.second.module == request.handle; });
-        core_.unload_when_idle(module.library);
+        leave(module);
+        core_.unload_when_idle(module);
         return CUDA_SUCCESS;
     }
 

@@ -292,8 +292,12 @@ void Core::unregister_when_idle(SharedMemory&& memory, SharedMemory&& with) {
                    kept->first.size());
 }
 
-void Core::unload_when_idle(CUlibrary library) {
-    if (library != nullptr) when_idle([this, library] { driver_.cuLibraryUnload_(library); });
+void Core::unload_when_idle(const SessionModule& module) {
+    if (module.library == nullptr) return;
+    when_idle([this, module] {
+        driver_.cuLibraryUnload_(module.library);
+        ledger_.change(-static_cast<int64_t>(module.variable_bytes));
+    });
 }
 
 void Core::run_idle_job(Nanoseconds now) {

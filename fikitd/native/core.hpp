@@ -310,7 +310,7 @@ class Core {
     uint64_t memory_limit_of(const Session& session) const;
     void when_idle(std::function<void()> run);
     void unregister_when_idle(SharedMemory&& memory, SharedMemory&& with = {});
-    void unload_when_idle(CUlibrary library);
+    void unload_when_idle(const SessionModule& module);
     void run_idle_job(Nanoseconds now);
     void forget_descriptors(Session& session);
     struct Timer {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cubin_sections.hpp"
+#include "ptx_variables.hpp"
 
 namespace fikit {
 
@@ -64,6 +65,18 @@ class Elf {
     }
     // An object file of the host's, with fat binaries in sections of theirs, or an image.
     const char* wrong_object() const;
+    // Those of a sound image: what has a section without content, but for what is no device memory, and what
+    // has one with it.
+    uint64_t variable_bytes() const {
+        uint64_t sum = 0;
+        for (uint64_t i = 0; i < count(); ++i) {
+            const std::string_view called = name(i);
+            const bool own = called.starts_with(".nv.shared") || called.starts_with(".nv.local");
+            if (called == ".nv.global.init" || (type(i) == without_content && !own))
+                sum += std::min(at(section(i) + 32, 8), UINT64_MAX - sum);
+        }
+        return sum;
+    }
 
   private:
     const char* damaged() const {
@@ -88,7 +101,7 @@ class Elf {
         return nullptr;
     }
 
-    static constexpr uint64_t symbols = 2, strings = 3, added = 4, relocations = 9;
+    static constexpr uint64_t symbols = 2, strings = 3, added = 4, without_content = 8, relocations = 9;
     static constexpr uint64_t reserved = 0xff00, cuda = 190;
 
     uint64_t at(uint64_t offset, size_t width) const { return number(image_, offset, width); }
@@ -193,6 +206,20 @@ const char* check_fatbin(Bytes image, uint64_t& size) {
 bool is_elf(Bytes image) { return image.size() >= 64 && number(image, 0, 4) == elf_magic; }
 bool is_fatbin(Bytes image) { return image.size() >= 16 && number(image, 0, 4) == fatbin_magic; }
 
+uint64_t text_variable_bytes(Bytes text) {
+    const auto* const first = reinterpret_cast<const char*>(text.data());
+    return ptx_variable_bytes({first, strnlen(first, text.size())});
+}
+
+// Of a sound one.
+uint64_t entry_variable_bytes(Bytes entry) {
+    constexpr uint64_t ptx = 1, packing = 0x1f000;
+    if ((number(entry, 40, 8) & packing) != 0) return 0;
+    const Bytes content = entry.subspan(number(entry, 4, 4), number(entry, 8, 8));
+    if (number(entry, 0, 2) == ptx) return text_variable_bytes(content);
+    return is_elf(content) ? Elf(content).variable_bytes() : 0;
+}
+
 const char* Elf::wrong_object() const {
     if (at(4, 1) != 2) return "not a 64-bit object file";
     if (const char* wrong = damaged(); wrong != nullptr) return wrong;
@@ -273,6 +300,19 @@ const char* check_image(const std::vector<uint8_t>& image) {
         if (given[i] != 0)
             return std::strchr("./ \t\r\n", given[i]) != nullptr ? nullptr : "neither PTX, ELF nor fatbin";
     return "neither PTX, ELF nor fatbin";
+}
+
+uint64_t variable_bytes(const std::vector<uint8_t>& image) {
+    const Bytes given = Bytes(image).first(image.size() - 1);
+    if (is_elf(given)) return Elf(given).variable_bytes();
+    if (!is_fatbin(given)) return text_variable_bytes(given);
+    uint64_t most = 0, size = 0;
+    for (Bytes left = given.subspan(number(given, 6, 2), number(given, 8, 8)); !left.empty();
+         left = left.subspan(size)) {
+        check_entry(left, size);
+        most = std::max(most, entry_variable_bytes(left));
+    }
+    return most;
 }
 
 const char* check_linked(const std::vector<uint8_t>& image) {

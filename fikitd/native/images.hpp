@@ -10,7 +10,12 @@ namespace fikit {
 // `image` ends with a NUL that is no part of it.
 const char* check_image(const std::vector<uint8_t>& image);
 
-// The same of what the linker may be given besides: object files of the host's compiler, and archives of
+// How much device memory the variables of such an image take; of the parts of a fatbin, the one that has
+// most. What is packed in one is not told, and counts as none. UINT64_MAX: some have a size that cannot be
+// told.
+uint64_t variable_bytes(const std::vector<uint8_t>& image);
+
+// check_image() of what the linker may be given besides: object files of the host's compiler, and archives of
 // those.
 const char* check_linked(const std::vector<uint8_t>& image);
 

@@ -19,6 +19,7 @@ struct SessionModule {
     CUlibrary library = nullptr;
     CUmodule module = nullptr;
     uint64_t hash = 0;
+    uint64_t variable_bytes = 0;  // charged
 };
 
 // What is compiled, and not on the GPU yet. The driver may write its logs until it is.
@@ -27,6 +28,7 @@ struct Compiled {
 
     Jit jit;
     SessionModule module;
+    uint64_t variable_bytes = 0;  // to be charged; UINT64_MAX: that cannot be told
 };
 
 }  // namespace fikit

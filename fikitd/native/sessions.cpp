@@ -170,8 +170,8 @@ void Core::release(Session& session) {
     for (auto& [handle, buffer] : session.host_buffers)
         if (buffer.registered) unregister_when_idle(std::move(buffer.memory));
     session.host_buffers.clear();
-    for (const SessionModule& module : session.modules) unload_when_idle(module.library);
-    if (session.compiled != nullptr) unload_when_idle(session.compiled->module.library);
+    for (const SessionModule& module : session.modules) unload_when_idle(module);
+    if (session.compiled != nullptr) unload_when_idle(session.compiled->module);
     for (const SessionEvent& event : session.events)
         if (event.event != nullptr) driver_.cuEventDestroy_(event.event);
     for (const auto& stream : session.streams)

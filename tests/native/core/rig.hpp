@@ -246,4 +246,14 @@ inline std::vector<CUstream> launch_streams(const std::vector<null_driver::Call>
 
 inline uint64_t launches() { return null_driver::count(Function::cuLaunchKernel_); }
 
+// What a session is charged for.
+inline uint64_t memory_of(Rig& rig, const std::string& id) {
+    uint64_t bytes = 0;
+    rig.while_turning([&] {
+        for (const SessionSnapshot& session : rig.core().snapshot().sessions)
+            if (session.id == id) bytes = session.memory_bytes;
+    });
+    return bytes;
+}
+
 }  // namespace fikit::test

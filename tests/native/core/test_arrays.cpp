@@ -32,14 +32,6 @@ Status destroy(Rig& rig, Tenant& tenant, uint32_t handle) {
     fikit_reply_array_destroy answer{};
     return call(rig, tenant, fikit_call_array_destroy, fikit_request_array_destroy{handle, 0}, answer);
 }
-uint64_t memory_of(Rig& rig, const std::string& id) {
-    uint64_t bytes = 0;
-    rig.while_turning([&] {
-        for (const SessionSnapshot& session : rig.core().snapshot().sessions)
-            if (session.id == id) bytes = session.memory_bytes;
-    });
-    return bytes;
-}
 
 // Rows of the staging area into an array.
 fikit_copy_rows upload(uint32_t array) {

@@ -30,6 +30,7 @@ struct Section {
     uint32_t name, type;
     Bytes content;
     uint32_t link = 0, info = 0;
+    uint64_t missing = 0;  // so many bytes it has no content for
 };
 
 constexpr uint32_t symbols = 2, strings = 3, relocations = 9;
@@ -39,7 +40,8 @@ constexpr uint8_t gpus = 190, hosts = 62;
 
 // Names, symbols, a relocation by the second symbol, and a section of code; the first section is the names'
 // own.
-Bytes elf(std::string_view code = "f", const Bytes& content = Bytes(16), uint8_t machine = gpus) {
+Bytes elf(std::string_view code = "f", const Bytes& content = Bytes(16), uint8_t machine = gpus,
+          uint64_t missing = 0) {
     Bytes names = {'n', 'a', 'm', 0};
     names.insert(names.end(), code.begin(), code.end());
     names.push_back(0);
@@ -50,7 +52,7 @@ Bytes elf(std::string_view code = "f", const Bytes& content = Bytes(16), uint8_t
     const Section made[sections] = {{0, strings, names},
                                     {1, symbols, symbol_table, 0},
                                     {2, relocations, relocation, 1, 2},
-                                    {4, 1, content}};
+                                    {4, missing > 0 ? 8u : 1u, content, 0, 0, missing}};
     Bytes image(contents);
     put(image, 0, 0x464c457f);
     image[4] = 2;
@@ -62,7 +64,7 @@ Bytes elf(std::string_view code = "f", const Bytes& content = Bytes(16), uint8_t
         put(image, at, section.name);
         put(image, at + 4, section.type);
         put(image, at + 24, uint64_t{image.size()});
-        put(image, at + 32, uint64_t{section.content.size()});
+        put(image, at + 32, uint64_t{section.content.size()} + section.missing);
         put(image, at + 40, section.link);
         put(image, at + 44, section.info);
         append(image, section.content);
@@ -356,6 +358,55 @@ void an_archive() {
     CHECK_EQUAL(wrong_in_link(damaged), "damaged header in an archive");
 }
 
+uint64_t bytes_of(Bytes image) {
+    image.push_back(0);
+    return variable_bytes(image);
+}
+uint64_t bytes_of(std::string_view code) { return bytes_of(Bytes(code.begin(), code.end())); }
+
+void variables_of_ptx() {
+    CHECK_EQUAL(bytes_of(".version 8.0\n.target sm_90\n"), 0u);
+    CHECK_EQUAL(bytes_of(".visible .global .align 4 .b8 x[4026531840];"), 4026531840u);
+    CHECK_EQUAL(bytes_of(".global.align 8.u64 a[0x10U][3], b;.global .v4 .f32 c[010];"),
+                8 * 48 + 8 + 16 * 8u);
+    CHECK_EQUAL(bytes_of(".global .f16x2 h[5]; .global .b128 w; .global .texref t; .global .u16 o[0b11];"),
+                4 * 5 + 16 + 6u);
+    CHECK_EQUAL(
+        bytes_of(".global .align 4 .u32 x[] = {1, 2, generic(y), 4}, y = 7; .weak .global .s8 z[2] = {0};"),
+        4 * 4 + 4 + 2u);
+    CHECK_EQUAL(bytes_of(".extern .global .b8 x[100]; .extern .shared .b8 s[]; .const .b8 k[9];"), 0u);
+    CHECK_EQUAL(bytes_of("/* .global .b8 x[1]; */ // .global .b8 x[2];\n .pragma \".global .b8 x[4];\"; "
+                         "/**/.global/**/.b8/* x */ x /*[*/ [8];"),
+                8u);
+    // No declarations: instructions, and what is said of parameters.
+    CHECK_EQUAL(
+        bytes_of(".visible .entry k(.param .u64 .ptr .global .align 4 p, .param .u32 q) .maxntid 32, 1, 1\n"
+                 "{ .reg .u64 %a; ld.param.u64 %a, [p]; cvta.to.global.u64 %a, %a; $L1: "
+                 "st.global.u32 [%a+4], 7; atom.global .add.u32 r, [%a], 1; ret; } .global .b8 x[3];"),
+        3u);
+    // Managed ones are some, too.
+    CHECK_EQUAL(bytes_of(".global .attribute(.managed) .align 4 .b32 m[2];"), 8u);
+    for (const char* untold :
+         {".global .b8 x[1 + 1];", ".global .b8 x[N];", ".global .b8 x[08];",
+          ".global .b8 x[18446744073709551616];", ".global .u64 x[4][1 << 20];", ".global .b8 x["})
+        CHECK_EQUAL(bytes_of(untold), UINT64_MAX);
+    CHECK_EQUAL(bytes_of(".global .u64 x[0x2000000000000000];"), UINT64_MAX);
+}
+
+void variables_of_machine_code() {
+    const Bytes without = elf(), bare = elf(".nv.global", Bytes(), gpus, 3000), with = elf(".nv.global.init");
+    CHECK_EQUAL(bytes_of(without), 0u);
+    CHECK_EQUAL(bytes_of(bare), 3000u);
+    CHECK_EQUAL(bytes_of(with), 16u);
+    CHECK_EQUAL(bytes_of(elf(".nv.shared.f", Bytes(), gpus, 3000)), 0u);
+    const std::string_view declares = ".global .b8 x[5000];";
+    Bytes entries = entry(machine_code, bare);
+    append(entries, entry(ptx, Bytes(declares.begin(), declares.end())));
+    append(entries, entry(machine_code, with));
+    CHECK_EQUAL(bytes_of(fatbin(entries)), 5000u);
+    CHECK_EQUAL(bytes_of(fatbin(packed(machine_code, lz4, 16))), 0u);
+}
+
 // The sanitizers watch.
 void what_was_damaged_is_read_within_its_bounds() {
     std::mt19937 random(7);
@@ -365,7 +416,14 @@ void what_was_damaged_is_read_within_its_bounds() {
             image[random() % image.size()] = static_cast<uint8_t>(random());
         if (random() % 4 == 0) image.resize(random() % image.size());
         image.shrink_to_fit();
+        if (Bytes copy = image; wrong_with(copy).empty()) bytes_of(std::move(copy));
         wrong_in_link(std::move(image));
+    }
+    for (int round = 0; round < 20000; ++round) {
+        std::string code = ".visible .global .align 4 .b8 x[0x10U][3] = {1, 2}, y; /* */ // \n \"";
+        for (auto times = 1 + random() % 3; times > 0; --times)
+            code[random() % code.size()] = static_cast<char>(random());
+        bytes_of(std::string_view(code).substr(random() % code.size()));
     }
 }
 
@@ -379,6 +437,8 @@ int main(int count, char** arguments) {
         CASE(packed_content),
         CASE(what_is_linked),
         CASE(an_archive),
+        CASE(variables_of_ptx),
+        CASE(variables_of_machine_code),
         CASE(what_was_damaged_is_read_within_its_bounds),
     };
     return test::run_cases(cases, count, arguments);

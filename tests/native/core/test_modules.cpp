@@ -6,11 +6,13 @@ using namespace fikit::test;
 
 namespace {
 
-Status load(Tenant& tenant) {
-    static constexpr char ptx[] = ".version 7.0\n";
-    uint32_t module = 0;
+Status load(Tenant& tenant, std::string_view ptx, uint32_t& module) {
     Reply log;
-    return tenant->module_load(ptx, sizeof ptx, module, log);
+    return tenant->module_load(ptx.data(), ptx.size(), module, log);
+}
+Status load(Tenant& tenant) {
+    uint32_t module = 0;
+    return load(tenant, ".version 7.0\n", module);
 }
 
 // Compilers of the driver's that are not done before they are let go.
@@ -115,14 +117,47 @@ void what_nobody_waits_for_is_unloaded() {
     CHECK(null_driver::count(Function::cuLibraryUnload_) > 0);
 }
 
+void variables_count_and_are_limited() {
+    Rig rig;
+    Tenant tenant, other = rig.attach("b");
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 1u << 20), "");
+    const auto before = null_driver::live();
+    const uint64_t there = brought();
+    constexpr uint64_t large = 3u << 18;
+    const std::string_view code = ".global .b8 x[786432];";
+    uint32_t module = 0, none = 0;
+    const auto loads = [&](Tenant& who, std::string_view what, uint32_t& as) {
+        Status status = 0;
+        rig.while_turning([&] { status = load(who, what, as); });
+        return status;
+    };
+    CHECK_EQUAL(loads(tenant, code, module), 0);
+    CHECK_EQUAL(memory_of(rig, "a"), large);
+    for (const std::string_view more : {code, std::string_view(".global .b8 x[N];")})
+        CHECK_EQUAL(loads(tenant, more, none), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(brought(), there + 1);
+    CHECK_EQUAL(memory_of(rig, "a"), large);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->module_unload(module), 0); });
+    CHECK_EQUAL(memory_of(rig, "a"), 0u);
+    // What the driver refuses counts as nothing.
+    null_driver::fail(Function::cuLibraryGetModule_, CUDA_ERROR_INVALID_PTX, 0, 1);
+    CHECK_EQUAL(loads(tenant, code, none), CUDA_ERROR_INVALID_PTX);
+    CHECK_EQUAL(memory_of(rig, "a"), 0u);
+    CHECK_EQUAL(loads(tenant, code, module), 0);
+    CHECK_EQUAL(memory_of(rig, "a"), large);
+    // Without a limit the driver says what there is no room for.
+    CHECK_EQUAL(loads(other, ".global .b8 x[N];", none), 0);
+    CHECK_EQUAL(memory_of(rig, "b"), 0u);
+    rig.turn_until([&] { return null_driver::live().modules == before.modules + 2; });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
-        CASE(compiling_keeps_nobody_from_anything),
-        CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
-        CASE(what_cannot_be_loaded_is_unloaded),
-        CASE(what_nobody_waits_for_is_unloaded),
+        CASE(compiling_keeps_nobody_from_anything), CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
+        CASE(what_cannot_be_loaded_is_unloaded),    CASE(what_nobody_waits_for_is_unloaded),
+        CASE(variables_count_and_are_limited),
     };
     return run_cases(cases, count, arguments);
 }
