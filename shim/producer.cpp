@@ -267,6 +267,11 @@ Status Producer::stream_query(uint32_t stream) {
 }
 
 Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
+    const Status status = stream_settle(stream, deadline);
+    return status != status::success ? status : channel_.take_deferred();
+}
+
+Status Producer::stream_settle(uint32_t stream, int64_t deadline) {
     if (stream >= FIKIT_MAX_STREAMS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
     if (nothing_before(stream)) {
@@ -276,7 +281,7 @@ Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
         if (const Status status = ask_for_mark(stream, step, deadline)) return status;
         if (const Status status = wait_for(stream, step, deadline)) return status;
     }
-    return channel_.take_deferred();
+    return status::success;
 }
 
 Status Producer::stream_reach(uint32_t stream) {
@@ -289,6 +294,11 @@ Status Producer::stream_reach(uint32_t stream) {
 }
 
 Status Producer::synchronize(int64_t deadline) {
+    const Status status = settle(deadline);
+    return status != status::success ? status : channel_.take_deferred();
+}
+
+Status Producer::settle(int64_t deadline) {
     const uint32_t used = load_acquire(streams_used_);
     // A thread's stack need not have room for all streams that there could be.
     auto* const steps = static_cast<uint64_t*>(__builtin_alloca(used * sizeof(uint64_t)));
@@ -301,7 +311,7 @@ Status Producer::synchronize(int64_t deadline) {
     for (uint32_t stream = 0; stream < used; ++stream)
         if (const Status status = wait_for(stream, steps[stream], deadline)) return status;
     waited(FIKIT_WAITED | FIKIT_FOUND);
-    return channel_.take_deferred();
+    return status::success;
 }
 
 // --- streams and events ---

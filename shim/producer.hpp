@@ -98,7 +98,9 @@ class Producer {
     Status stream_destroy(uint32_t stream);
     // not_ready while work is left; never waits. Who asks again until it is over has waited for it.
     Status stream_query(uint32_t stream);
+    // Those that synchronise also tell of what was refused before, once; who settles only waits.
     Status stream_synchronize(uint32_t stream, int64_t deadline = forever);
+    Status stream_settle(uint32_t stream, int64_t deadline = forever);
     // Until all is over that work of the stream would wait for: what the host does next is in its order.
     Status stream_reach(uint32_t stream);
     // Whether host functions have yet to run.
@@ -106,6 +108,7 @@ class Producer {
     // An action without work, by which the legacy default stream orders the blocking ones.
     Status stream_act(uint32_t stream);
     Status synchronize(int64_t deadline = forever);
+    Status settle(int64_t deadline = forever);
 
     Status event_create(uint32_t& event);
     Status event_destroy(uint32_t event);

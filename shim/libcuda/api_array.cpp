@@ -82,7 +82,7 @@ CUresult create(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& wanted) {
 CUresult destroy(ArrayMemory& memory) {
     Device& device = *memory.device;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    if (const CUresult result = synchronised(device, device.producer->synchronize()); result != CUDA_SUCCESS)
+    if (const CUresult result = settled(device, device.producer->settle()); result != CUDA_SUCCESS)
         return result;
     return memory.held.let_go() ? end(memory) : CUDA_ERROR_INVALID_HANDLE;  // somebody else has done it
 }

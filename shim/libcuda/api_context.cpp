@@ -40,7 +40,7 @@ CUresult find_open(CUcontext handle, Context*& context) {
 void end(Context& context) {
     if (process.forked()) return;
     if (context.device->producer == nullptr) return;
-    context.device->producer->synchronize();  // kernels may use it
+    context.device->producer->synchronize();  // kernels may use it; what went wrong before goes with it
     end_all_of(context);
     free_memory_of(context);
     if (context.primary) outdate_libraries(*context.device);

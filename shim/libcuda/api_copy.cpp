@@ -127,7 +127,7 @@ CUresult settle(uint64_t to, uint64_t from) {
     if (found[0].device == found[1].device || found[0].device < 0 || found[1].device < 0) return CUDA_SUCCESS;
     for (const Found& side : found) {
         Device& device = process.device(static_cast<unsigned>(side.device));
-        const CUresult result = synchronised(device, device.producer->synchronize());
+        const CUresult result = settled(device, device.producer->settle());
         if (result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;

@@ -20,7 +20,7 @@ namespace {
 CUresult settle(const Range& range) {
     for (unsigned i = 0; i < process.device_count(); ++i) {
         Producer* const producer = load_acquire(process.device(i).producer);
-        const Status status = producer != nullptr ? producer->synchronize() : status::success;
+        const Status status = producer != nullptr ? producer->settle() : status::success;
         if (i == range.device && status != status::success) return result_of(status);
     }
     return CUDA_SUCCESS;

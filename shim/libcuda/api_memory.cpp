@@ -210,7 +210,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     // What other devices still do with it, their own order does not tell.
     const bool elsewhere = known && range.device != name >> stream_bits;
     if (elsewhere)
-        if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
+        if (const Status status = producer_of(name).stream_settle(stream_number(name)))
             return result_of(status);
     if (ranges.take(address, Range::Kind::imported, range)) return close_imported(range, name);
     return free_memory(address, elsewhere ? nullptr : &number);

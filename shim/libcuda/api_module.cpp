@@ -162,7 +162,7 @@ CUresult load_file(Module*& module, const char* path, const Wish& wish) {
 
 CUresult end_module(Module& module) {
     Producer& producer = *module.device->producer;
-    if (const CUresult result = synchronised(*module.device, producer.synchronize()); result != CUDA_SUCCESS)
+    if (const CUresult result = settled(*module.device, producer.settle()); result != CUDA_SUCCESS)
         return result;
     // Before another thread's module gets their addresses.
     module.forget_variables();

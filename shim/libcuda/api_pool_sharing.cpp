@@ -173,7 +173,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
 }
 
 CUresult close_imported(const Range& range) {
-    const Status status = process.device(range.device).producer->synchronize();
+    const Status status = process.device(range.device).producer->settle();
     __atomic_fetch_sub(&range.pool->opened, 1u, __ATOMIC_ACQ_REL);
     return status == status::success ? close_memory(range.address, false) : result_of(status);
 }

@@ -78,7 +78,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     Range range;
     if (!ranges.find(address, range) || range.kind != Range::Kind::mapped) return CUDA_ERROR_INVALID_VALUE;
-    if (const Status status = process.device(range.device).producer->synchronize()) return result_of(status);
+    if (const Status status = process.device(range.device).producer->settle()) return result_of(status);
     return close_memory(address, true);
 }
 

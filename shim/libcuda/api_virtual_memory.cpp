@@ -312,7 +312,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     // Work that was issued before may still use it; the executor unmaps at once.
     const Device* const device = find_reservation(address).device;
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const Status status = device->producer->synchronize();
+    const Status status = device->producer->settle();
     return status == status::success ? unmap_memory(*device, address, bytes) : result_of(status);
 }
 

@@ -27,13 +27,20 @@ void show_failed_assertions(Status error, const char* text);
     if (load_relaxed(memory_is_closing)) settle_closed_memory();
 }
 
-// What a call that synchronises with the device returns.
-[[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {
+// What a call returns that waited for the device for reasons of its own: what went wrong before, the program
+// is told when it waits.
+[[gnu::always_inline]] inline CUresult settled(Device& device, Status status) {
     if (status != status::success) return result_of(status);
     const unsigned prints = load_relaxed(kernels_print), freed = load_relaxed(graph_memory_was_freed),
                    closing = load_relaxed(memory_is_closing);
     if ((prints | freed | closing) != 0) [[unlikely]]
         settle(device);
+    return CUDA_SUCCESS;
+}
+
+// What a call that synchronises with the device returns.
+[[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {
+    if (const CUresult result = settled(device, status); result != CUDA_SUCCESS) return result;
     if (load_relaxed(device.failure) != 0) [[unlikely]]
         return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
     return CUDA_SUCCESS;

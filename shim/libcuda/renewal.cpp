@@ -85,8 +85,7 @@ CUresult renew_libraries(Device& device) {
     if (!outdated[device.ordinal]) return CUDA_SUCCESS;
     outdated[device.ordinal] = false;
     if (libraries == nullptr) return CUDA_SUCCESS;
-    if (const Status status = device.producer->synchronize(); status != status::success)
-        return result_of(status);
+    if (const Status status = device.producer->settle(); status != status::success) return result_of(status);
     for (Module* library = libraries; library != nullptr; library = library->next_library) {
         Module* const module = library->twins[device.ordinal];
         if (module == nullptr || module->wrong != CUDA_SUCCESS) continue;

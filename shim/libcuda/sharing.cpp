@@ -124,7 +124,7 @@ CUresult close_memory_behind(uint32_t stream, uint64_t address, bool whole) {
         return result_of(status);
     auto* const closing = new (std::nothrow) Closing{address, whole, stream, step, nullptr};
     if (closing == nullptr) {
-        const Status status = producer_of(stream).stream_synchronize(stream_number(stream));
+        const Status status = producer_of(stream).stream_settle(stream_number(stream));
         return status == status::success ? close_memory(address, whole) : result_of(status);
     }
     const Locked lock(mutex);

@@ -66,7 +66,7 @@ CUresult fill_variables(Module& module) {
                                            found.size);
         if (status != status::success) return result_of(status);
     }
-    return result_of(producer.stream_synchronize(0));
+    return result_of(producer.settle());
 }
 
 const ManagedVariable* find_managed_variable(const Module& module, const char* name) {
