@@ -82,6 +82,7 @@ NAMES = [
     "dialogue",
     "launch_misuse",
     "libraries",
+    "refused_before",
     "pool_misuse",
     "pool_sharing",
     "vmm_misuse",
