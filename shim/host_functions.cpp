@@ -42,7 +42,7 @@ HostFunctions::~HostFunctions() {
     stop();
 }
 
-Status HostFunctions::prepare(HostFunction function, void* argument, Entry*& entry) {
+Status HostFunctions::prepare(HostFunction function, HostFailure failure, void* argument, Entry*& entry) {
     const Locked lock(mutex_);
     if (load_ordered(stop_) != 0) return status::context_is_destroyed;
     if (!running_) {
@@ -55,7 +55,12 @@ Status HostFunctions::prepare(HostFunction function, void* argument, Entry*& ent
     }
     entry = static_cast<Entry*>(malloc(sizeof(Entry)));
     if (entry == nullptr) return status::out_of_memory;
-    *entry = {.next = nullptr, .function = function, .argument = argument, .step = 0, .stream = 0};
+    *entry = {.next = nullptr,
+              .function = function,
+              .failure = failure,
+              .argument = argument,
+              .step = 0,
+              .stream = 0};
     return status::success;
 }
 
@@ -118,7 +123,26 @@ void HostFunctions::serve() {
         }
         const Status status = channel_.wait_until([&] { return any_ready() || load_ordered(stop_) != 0; },
                                                   unattended, Patience{0});
-        if (status != status::success) return;  // the session is over
+        if (status != status::success) return tell(status);  // the session is over
+    }
+}
+
+// The program may be waiting for what its callbacks tell.
+void HostFunctions::tell(Status failure) {
+    if (failure == status::context_is_destroyed) return;  // by the program
+    for (;;) {
+        Entry* entry = nullptr;
+        {
+            const Locked lock(mutex_);
+            Entry** link = &first_;
+            while (*link != nullptr && (*link)->failure == nullptr) link = &(*link)->next;
+            if (*link == nullptr) return;
+            entry = *link;
+            *link = entry->next;
+            if (last_ == &entry->next) last_ = link;
+        }
+        entry->failure(entry->argument, failure);
+        free(entry);
     }
 }
 

@@ -2,7 +2,8 @@
 //
 // The executor marks a HOST_FUNCTION step when the function may run, and lets the stream go on once
 // host_done has reached that step. One service thread, started with the first function, runs them one after
-// the other, as the driver does. When the session ends, functions that have not run never will.
+// the other, as the driver does. When the session ends, functions that have not run never will; when it
+// fails, who gave another one to be told of that is.
 #pragma once
 
 #include <pthread.h>
@@ -14,6 +15,7 @@
 namespace fikit {
 
 using HostFunction = void (*)(void*);
+using HostFailure = void (*)(void*, Status);
 
 class HostFunctions {
   public:
@@ -25,13 +27,14 @@ class HostFunctions {
     struct Entry {
         Entry* next;
         HostFunction function;
+        HostFailure failure;  // in place of it once the session has failed; nullptr: nothing
         void* argument;
         uint64_t step;
         uint32_t stream;
     };
 
     // The thread runs, and there is memory for the entry: what follows cannot fail.
-    Status prepare(HostFunction function, void* argument, Entry*& entry);
+    Status prepare(HostFunction function, HostFailure failure, void* argument, Entry*& entry);
     // Called for each stream in the order of its steps.
     void add(Entry* entry, uint32_t stream, uint64_t step);
     static void discard(Entry* entry);
@@ -45,6 +48,7 @@ class HostFunctions {
     static void* run(void* self);
     void serve();
     Entry* take_ready();
+    void tell(Status failure);
     bool any_ready() const;
 
     Channel& channel_;

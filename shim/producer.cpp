@@ -108,10 +108,10 @@ Status Producer::values(uint32_t stream, const fikit_value* values, uint32_t cou
     return status::success;
 }
 
-Status Producer::host_function(uint32_t stream, HostFunction function, void* argument) {
+Status Producer::host_function(uint32_t stream, HostFunction function, void* argument, HostFailure failure) {
     if (const Status status = channel_.usable()) return status;  // a forked child has no thread for it
     HostFunctions::Entry* entry = nullptr;
-    if (const Status status = host_functions_.prepare(function, argument, entry)) return status;
+    if (const Status status = host_functions_.prepare(function, failure, argument, entry)) return status;
     fikit_record* record;
     if (const Status status = begin(FIKIT_OP_HOST_FUNCTION, stream, record)) {
         HostFunctions::discard(entry);

@@ -81,7 +81,8 @@ class Producer {
     // of host memory is written here, but for its pitch and height. Pinned or not, as above.
     Status copy_rows(uint32_t stream, const fikit_copy_rows& what, void* host);
     Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
-    Status host_function(uint32_t stream, HostFunction function, void* argument);
+    Status host_function(uint32_t stream, HostFunction function, void* argument,
+                         HostFailure failure = nullptr);
     bool within_host_function() const { return host_functions_.within(); }
     // For whoever orders this session's work with something else's: a step that says when everything issued
     // on the stream so far has completed; one at which the stream stays until it is opened.

@@ -88,6 +88,7 @@ CUresult with_user_object(CUuserObject handle, Body body) {
 extern "C" {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) return CUDA_ERROR_INVALID_VALUE;  // to no stream
     return instantiate_handle(exec, graph, flags);
 }
 CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* culprit, char* log, size_t bytes) {
@@ -109,8 +110,10 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
     return with_exec(handle, [&](Driver&, GraphExec& exec) -> CUresult {
         if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        // Not told of (seen on an H200).
-        *flags = exec.flags & ~cuuint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY};
+        // As seen on an H200.
+        constexpr cuuint64_t untold =
+            CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+        *flags = exec.flags & ~untold;
         return CUDA_SUCCESS;
     });
 }

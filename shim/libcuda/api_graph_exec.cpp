@@ -160,6 +160,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode*,
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph, unsigned long long flags) {
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) return CUDA_ERROR_INVALID_VALUE;  // to no stream
     return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 ? CUDA_ERROR_NOT_SUPPORTED
                                                                     : instantiate(handle, graph, flags);
 }
@@ -267,8 +268,10 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode original, unsigne
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
     const Executable* const executable = executable_of(handle);
     if (executable == nullptr || flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    // Not told of (seen on an H200).
-    *flags = executable->flags & ~cuuint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY};
+    // As seen on an H200.
+    constexpr cuuint64_t untold =
+        CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    *flags = executable->flags & ~untold;
     return CUDA_SUCCESS;
 }
 

@@ -169,11 +169,12 @@ struct Callback {
     void* argument;
 };
 
-void run_callback(void* memory) {
+void call_back(void* memory, Status status) {
     const Callback callback = *static_cast<Callback*>(memory);
     free(memory);
-    callback.function(callback.stream, CUDA_SUCCESS, callback.argument);
+    callback.function(callback.stream, result_of(status), callback.argument);
 }
+void run_callback(void* memory) { call_back(memory, status::success); }
 
 }  // namespace
 
@@ -308,7 +309,8 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* a
     auto* const callback = static_cast<Callback*>(malloc(sizeof(Callback)));
     if (callback == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = {function, stream, argument};
-    const Status status = producer_of(name).host_function(stream_number(name), run_callback, callback);
+    const Status status =
+        producer_of(name).host_function(stream_number(name), run_callback, callback, call_back);
     if (status != status::success) free(callback);
     return result_of(status);
 }

@@ -244,6 +244,11 @@ def test_a_program_that_is_linked_prints_the_same(
         assert shared(program) == alone
 
 
+def test_callbacks_are_told_of_a_fault(shared: Runner, build: Callable[..., str]) -> None:
+    code, output, _ = shared(build("told_of_faults"))  # as on an H200; the simulated driver calls none
+    assert (code, output) == (0, "700 700, 0\n700\n")
+
+
 def test_a_thread_that_unloads_modules_keeps_no_other_from_a_call(
     shared: Runner, build: Callable[..., str]
 ) -> None:

@@ -62,3 +62,14 @@ fill.dst, fill.elementSize, fill.width, fill.height = memory + 1, 4, 1, 1
 names(driver.cuGraphAddMemsetNode(other, None, 0, fill, context))
 names(driver.cuGraphInstantiate(clone, 1 << 30))
 names(driver.cuGraphExecDestroy(ready), driver.cuGraphDestroy(graph), driver.cuModuleUnload(module))
+
+# What an H200 says: cuGraphInstantiate has no stream to upload to, and what was uploaded is not told of.
+UPLOAD = 2
+plain = done(driver.cuGraphCreate(0))
+for flags, told in {0: 0, 1: 1, UPLOAD: 0, 1 | UPLOAD: 1, 8: 0, 8 | UPLOAD: 0}.items():
+    result, executable = driver.cuGraphInstantiate(plain, flags)
+    assert (int(result) != 0) == bool(flags & UPLOAD), flags
+    wish = driver.CUDA_GRAPH_INSTANTIATE_PARAMS()
+    wish.flags, wish.hUploadStream = flags, done(driver.cuStreamCreate(1))
+    executable = done(driver.cuGraphInstantiateWithParams(plain, wish))
+    assert int(done(driver.cuGraphExecGetFlags(executable))) == told, flags
