@@ -77,7 +77,9 @@ class DeviceSection(Section, frozen=True):
     time_scale: Annotated[
         float,
         Meta(
-            gt=0, le=1e6, description="Host seconds per device second, for a device whose time is modelled."
+            ge=0.001,
+            le=1e6,
+            description="Host seconds per device second, for a device whose time is modelled.",
         ),
         AT_START,
     ] = 8.0

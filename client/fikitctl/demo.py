@@ -23,6 +23,7 @@ from fikitctl.demonstration.workloads import WorkloadError, load_workload
 from fikitctl.failures import ExitCode, refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
+from fikitctl.quantities import duration_text
 from fikitctl.served import served
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ class _Demonstration:
     def result(self, high: str, low: str) -> Result:
         """Measure."""
         self._output.mkdir(parents=True, exist_ok=True)
-        host_seconds = self._seconds * self._device.time_scale
-        note(f"four measurements of {host_seconds:.0f} s on {self._device.name}; traces go to {self._output}")
+        each = duration_text(self._seconds * self._device.time_scale)
+        note(f"four measurements of {each} on {self._device.name}; traces go to {self._output}")
         (high_alone,) = self._phase(f"alone-{high}", [(high, "high")])
         (low_alone,) = self._phase(f"alone-{low}", [(low, "high")])
         equal = self._phase("equal", [(high, "normal"), (low, "normal")])

@@ -35,6 +35,14 @@ def parse_size(text: str) -> int:
     return count
 
 
+def parse_output_limit(text: str) -> int:
+    """A size that something fits into; to the daemon none is its own limit."""
+    size = parse_size(text)
+    if size == 0:
+        raise ValueError("an output limit of 0 would keep nothing; the least is 1")
+    return size
+
+
 def parse_duration(text: str) -> float:
     """Seconds of ``10``, ``1.5s``, ``500ms``, ``2m`` or ``1h``."""
     match = _DURATION.fullmatch(text.strip())
@@ -113,6 +121,7 @@ class _Parsed(Parameter):
 
 
 SIZE: Final = _Parsed("size", parse_size)
+OUTPUT_LIMIT: Final = _Parsed("size", parse_output_limit)
 DURATION: Final = _Parsed("duration", parse_duration)
 PRIORITY: Final = _Parsed("priority", parse_priority)
 GRACE: Final = _Parsed("duration", parse_grace)

@@ -10,6 +10,9 @@ import click
 
 from fikitctl.plain import lines, one_line
 
+MOST_CELL: Final = 80
+"""Characters of a cell that is not the last, unless ``--format`` chose the columns."""
+
 
 class Column(NamedTuple):
     """One column of a table. ``hidden``: shown only when ``--format`` names it."""
@@ -44,7 +47,7 @@ def layout_options(columns: Sequence[Column]) -> Callable[[Callable[..., Any]], 
             layout = Layout(given.pop("names"), not given.pop("no_header"), given.pop("quiet"))
             return command(layout=layout, **given)
 
-        text = f"Columns to print: {','.join(column.name for column in columns[:3])}."
+        text = f"Columns to print, in full: {','.join(column.name for column in columns[:3])}."
         options = (
             click.option("--format", "names", metavar="COLUMNS", callback=names_of, help=text),
             click.option("--no-header", is_flag=True, help="Leave the column names out."),
@@ -82,10 +85,17 @@ def table(columns: Sequence[Column], records: Iterable[Any], layout: Layout) -> 
     """The table as text, each line ended; empty without header and records."""
     columns = chosen(columns, layout)
     rows = [[column.cell(record) for column in columns] for record in records]
+    if layout.names is None and not layout.quiet:
+        rows = [[*map(_short, row[:-1]), row[-1]] for row in rows]
     if layout.header and not layout.quiet:
         rows.insert(0, [column.name.upper().replace("_", " ") for column in columns])
     widths = [max((len(row[place]) for row in rows), default=0) for place in range(len(columns))]
     return "".join(_line(columns, row, widths) for row in rows)
+
+
+def _short(cell: str) -> str:
+    """Others are aligned behind it: one long name must not push them out of everybody's sight."""
+    return cell if len(cell) <= MOST_CELL else f"{cell[: MOST_CELL - 3]}..."
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:

@@ -333,7 +333,7 @@ class Jobs(JobRecords):
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
             now = self.known[job.number]
-            self._end_process(await process_of(now.pid, now.pid_started), number, grace_ms)
+            self._end_process(await process_of(now.pid, now.pid_started), number, grace_ms, job.uid)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
         else:
@@ -343,11 +343,11 @@ class Jobs(JobRecords):
                 now = self._now(job)
                 if (command := await process_of(now.pid, now.pid_started)) is None:
                     raise
-                self._end_process(command, number, grace_ms)
+                self._end_process(command, number, grace_ms, job.uid)
 
-    def _end_process(self, process: Process | None, number: int, grace_ms: int) -> None:
+    def _end_process(self, process: Process | None, number: int, grace_ms: int, uid: int) -> None:
         if process is not None:
-            self._nursery.start_soon(end_group, process, number, grace_ms)
+            self._nursery.start_soon(end_group, process, number, grace_ms, uid)
 
     async def set_paused(self, job: Job, paused: bool) -> None:
         """Pause or resume every session of the job, and those it will open. Raises Unavailable."""

@@ -3,7 +3,8 @@
 It switches to the submitting user only in the child, so the user can change neither the output files nor
 the exit code. It is the command's parent, so the signal it sends always reaches the right process group.
 When the command ends, what is left of its process group is killed, so a job that is over holds nothing; the
-daemon does that when the runner itself was killed.
+daemon does that when the runner itself was killed. Of the group only what is the job's user's is meant
+(process_group.py).
 Standard library only, one thread: it may fork safely and starts quickly.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from fikitd.jobs import files
+from fikitd.process_group import signal_group
 from fikitd.process_times import start_time
 
 CHUNK_BYTES: Final = 65536
@@ -166,7 +168,7 @@ class Runner:
 
     def _signal(self, number: int) -> None:
         try:
-            os.killpg(self._pid, number)
+            signal_group(self._pid, number, self._spec["uid"])
         except (ProcessLookupError, PermissionError):
             return
 
@@ -174,8 +176,8 @@ class Runner:
         """Fork; the child's pid, and where it tells what keeps it from becoming the command.
 
         That may take long, where a file system does not answer. It begins once it is noted: whatever kills
-        us, the daemon knows what is left to be ended. It is noted once it leads its session: who sets a nice
-        value or sends a signal means all of that.
+        us, the daemon knows what is left to be ended. It is noted once it leads its session and is its
+        user's: who sets a nice value or sends a signal means all of that.
         """
         path = self._directory / files.STARTED
         space = files.take_space(path)
@@ -201,16 +203,18 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
     code, subject = 126, f"user {spec['uid']}"
     try:
         os.setsid()
-        os.write(tell, b".")
+        try:
+            if os.geteuid() == 0:
+                os.setgroups(spec["groups"])
+                os.setresgid(spec["gid"], spec["gid"], spec["gid"])
+                os.setresuid(spec["uid"], spec["uid"], spec["uid"])
+        finally:
+            os.write(tell, b".")
         if not os.read(noted, 1):  # our parent is gone
             os._exit(code)
         null = os.open(os.devnull, os.O_RDONLY)
         for target, source in enumerate([null, outputs[0].writer, outputs[1].writer]):
             os.dup2(source, target)
-        if os.geteuid() == 0:
-            os.setgroups(spec["groups"])
-            os.setresgid(spec["gid"], spec["gid"], spec["gid"])
-            os.setresuid(spec["uid"], spec["uid"], spec["uid"])
         os.umask(spec.get("umask", 0o022))  # an older daemon wrote none
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)

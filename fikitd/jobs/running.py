@@ -28,6 +28,7 @@ from fikitd.jobs import files
 from fikitd.jobs.model import Job, job_number
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
 from fikitd.niceness import nice_of, set_autogroup_nice, set_nice
+from fikitd.process_group import owned, signal_group
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.quote import quoted
@@ -133,23 +134,23 @@ class JobProcesses:
             if not job.foreground and manager() is not None:
                 await set_cpu_weight(self._unit(job), weight)
             elif job.pid is not None:
-                await self._set_nice(job.pid, nice_of(weight))
+                await self._set_nice(job.pid, nice_of(weight), job.uid)
         except ProcessLookupError:
             return  # it has ended
         except OSError as error:
             structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=str(error))
 
-    async def _set_nice(self, pid: int, nice: int) -> None:
-        set_nice(pid, nice)
+    async def _set_nice(self, pid: int, nice: int, uid: int) -> None:
+        await in_thread(set_nice, pid, nice, uid)
         for pause in (0.1,) * 10:
             with suppress(BlockingIOError):
-                set_autogroup_nice(pid, nice)
+                set_autogroup_nice(pid, nice, uid)
                 break
             await trio.sleep(pause)
         else:
-            set_autogroup_nice(pid, nice)
+            set_autogroup_nice(pid, nice, uid)
         await trio.sleep(FORK_SECONDS)
-        set_nice(pid, nice)
+        await in_thread(set_nice, pid, nice, uid)
 
     async def weigh_at_start(self, job: Job) -> None:
         """The job's process is known now; what a unit of its own was not given is given here."""
@@ -213,7 +214,7 @@ class JobProcesses:
                 pid, began = started.get("pid"), started.get("began")
         with suppress(OSError):
             if isinstance(pid, int) and began is not None and start_time(pid) == began:
-                os.killpg(pid, signal.SIGKILL)
+                signal_group(pid, signal.SIGKILL, job.uid)
 
     async def kill(self, job: Job, number: int, grace_ms: int) -> None:
         """Ask the runner to, whether it listens yet or not. Raises Unavailable when the disk refuses."""
@@ -244,18 +245,21 @@ async def process_of(pid: int | None, started: int | None) -> Process | None:
     return await patiently(look)
 
 
-async def end_group(process: Process, number: int, grace_ms: int) -> None:
-    """Signal what it leads; SIGKILL after the grace, and for what is left at its own end. Closes it."""
-    send = group_signal(process)
-    send(number)
+async def end_group(process: Process, number: int, grace_ms: int, uid: int) -> None:
+    """Signal what it leads of the user's; SIGKILL after the grace, and for what is left at its own end.
+
+    Closes it.
+    """
+    send = group_signal(process, uid)
+    await patiently(lambda: send(number))
     with trio.move_on_after(grace_ms / 1000):
         await process.wait()
-    send(signal.SIGKILL)
+    await patiently(lambda: send(signal.SIGKILL))
     process.close()
 
 
-def group_signal(process: Process) -> Callable[[int], None]:
-    """Sends a signal to its process group, as a job's is; to itself alone where it leads none."""
+def group_signal(process: Process, uid: int) -> Callable[[int], None]:
+    """Sends a user's signal to its process group, as a job's is; to itself alone where it leads none."""
     try:
         leads = os.getpgid(process.pid) == process.pid
     except ProcessLookupError:
@@ -264,8 +268,8 @@ def group_signal(process: Process) -> Callable[[int], None]:
     def send(number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):  # it has ended, or become another user's
             if leads:
-                os.killpg(process.pid, number)
-            else:
+                signal_group(process.pid, number, uid)
+            elif owned(process.pid, uid):
                 process.send(number)
 
     return send

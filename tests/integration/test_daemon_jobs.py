@@ -462,7 +462,7 @@ def test_a_child_that_is_being_forked_is_not_missed(stopped_daemon: Daemon) -> N
 def test_a_priority_is_raised_where_the_nice_value_may_not_be(stopped_daemon: Daemon) -> None:
     """As for everybody but root: the kernel lets nobody else lower it again."""
     refusing = "raise PermissionError(13, 'Permission denied')"
-    patch = f"def refuse(pid, nice): {refusing}\nfrom fikitd.jobs import running\nrunning.set_nice = refuse"
+    patch = f"def refuse(*to): {refusing}\nfrom fikitd.jobs import running\nrunning.set_nice = refuse"
     stopped_daemon.prologue = f"exec({patch!r}); "
     client = stopped_daemon.start().client()
     job = client.ask(submit("sleep 1000", priority=9)).job.job

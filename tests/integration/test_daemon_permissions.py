@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fikit import protocol as p
 
+from fikitd.jobs import files
 from fikitd.main import main
 from tests.integration.conftest import Client, Daemon
 
@@ -200,3 +204,129 @@ def test_jobs_of_one_user_leave_others_places_and_their_output(
         pass
     assert [each.uid for each in kept] == [NOBODY, 0, 0]
     assert client.ask(p.ReadLogs(job=his)).data == b"his\n"
+
+
+OF_TWO_USERS = """
+import os, signal, subprocess, sys, threading
+others = subprocess.Popen(["sh", "-c", 'cat < "$0" > "$1"', *sys.argv[1:]])
+own = subprocess.Popen(["sleep", "1000"], user=65534)
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(others.pid, own.pid, flush=True)
+signal.pause()
+"""
+"""Leads a process group, and becomes nobody's; in the group stays a process of root's, as sudo leaves it."""
+
+
+class Others:
+    """The process of root's: answers what it is asked, as long as it lives."""
+
+    def __init__(self, place: Path) -> None:
+        self.ways = [place / "ask", place / "answer"]
+        for way in self.ways:
+            os.mkfifo(way)
+        self.ask, self.answer = (os.open(way, os.O_RDWR) for way in self.ways)
+        self.command = [sys.executable, "-c", OF_TWO_USERS, *map(str, self.ways)]
+
+    def live(self) -> bool:
+        os.write(self.ask, b"?")
+        return bool(select.select([self.answer], [], [], 10)[0])
+
+    def close(self) -> None:
+        os.close(self.ask)  # which is all that it waits for
+        os.close(self.answer)
+
+
+@pytest.fixture
+def others(place: Path) -> Iterator[Others]:
+    if os.geteuid() != 0:
+        pytest.skip("only root has processes of two users")
+    others = Others(place)
+    yield others
+    others.close()
+
+
+def nice_values(*threads: int) -> list[int]:
+    return [os.getpriority(os.PRIO_PROCESS, each) for each in threads]
+
+
+def ends(pidfd: int) -> bool:
+    ended = bool(select.select([pidfd], [], [], 10)[0])
+    os.close(pidfd)
+    return ended
+
+
+@pytest.mark.shares_daemon
+def test_others_in_the_group_of_a_foreground_job_are_left_alone(
+    daemon: Daemon, as_user: AsUser, others: Others
+) -> None:
+    with subprocess.Popen(others.command, process_group=0, stdout=subprocess.PIPE) as leader:
+        assert leader.stdout is not None
+        roots, his = map(int, leader.stdout.readline().split())
+        his_end = os.pidfd_open(his)
+
+        def ask() -> str:
+            mine = Client(daemon.socket)
+            request = p.Submit(command=["x"], environment={}, directory="/", foreground=True, priority=9)
+            job = mine.ask(request).job.job
+            assert mine.ask(p.JobStarted(job=job, pid=leader.pid)) == p.Done()
+            threads = map(int, os.listdir(f"/proc/{leader.pid}/task"))
+            found = nice_values(*threads, his, roots)
+            assert mine.ask(p.Kill(target=job)) == p.Done()
+            assert ends(os.pidfd_open(leader.pid))
+            return str(found)
+
+        assert as_user(NOBODY, ask) == "[7, 7, 7, 0]"
+        assert leader.wait(10) == -signal.SIGTERM
+        assert ends(his_end)
+        assert others.live()
+
+
+@pytest.mark.parametrize("runner_dies", [False, True])
+def test_others_in_the_group_of_a_background_job_are_left_alone(
+    stopped_daemon: Daemon, as_user: AsUser, others: Others, place: Path, runner_dies: bool
+) -> None:
+    """The runner leaves its command root's, which becomes its user's itself, as if it had called sudo."""
+    (place / "sitecustomize.py").write_text("import os; os.setresuid = lambda *_: None")
+    daemon = stopped_daemon.start(PYTHONPATH=str(place))
+
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        request = p.Submit(command=others.command, environment={"PATH": os.environ["PATH"]}, directory="/")
+        job = mine.ask(request).job.job
+        logs = mine.ask(p.ReadLogs(job=job, follow=True))
+        return f"{job} {mine.pid_of(job)} {logs.data.decode()}"
+
+    job, *pids = as_user(NOBODY, ask).split()
+    leader, roots, his = map(int, pids)
+    client, his_end = daemon.client(), os.pidfd_open(his)
+    client.ask(p.SetPriority(target=job, priority=9))
+    assert nice_values(leader, his, roots) == [7, 7, 0]
+    client.ask(p.SetPriority(target=job, priority=5))
+    assert nice_values(leader, his, roots) == [0, 0, 0]
+    if runner_dies:
+        os.kill(int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    else:
+        client.ask(p.Kill(target=job))
+    ended = client.ask(p.Wait(job=job)).job
+    assert (ended.state, ended.exit_code) == (("lost", None) if runner_dies else ("killed", 128 + 15))
+    assert ends(his_end)
+    assert others.live()
+
+
+def test_a_command_is_its_users_before_it_is_noted(place: Path, others: Others) -> None:
+    """Else whom a signal is meant for would not be found."""
+    spec = {"command": ["true"], "environment": {}, "directory": "/", "uid": NOBODY, "gid": NOBODY}
+    files.prepare(place / "job-1", {**spec, "groups": [], "output_limit_bytes": 100})
+    tells = (
+        "from fikitd.jobs import files, runner\nfrom fikitd.process_group import owned\n"
+        "real = files.fill_space\n"
+        "def tell(path, space, content):\n"
+        f"    if 'pid' in content: print(owned(content['pid'], {NOBODY}))\n"
+        "    real(path, space, content)\n"
+        "files.fill_space = tell; runner.main()"
+    )
+    command = [sys.executable, "-P", "-c", tells, str(place / "job-1")]
+    assert subprocess.check_output(command, text=True) == "True\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def test_the_recorded_workloads(place: Path) -> None:
     with start(place, "--json", "--seconds", "20ms") as demo:
         output, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == 0, errors
+    assert re.search(r"four measurements of \d+\.\dms on ", errors)
     document = json.loads(output)
     assert document.keys() == {"device", "alone", "equal", "priority"}
     assert document["device"]

@@ -25,7 +25,7 @@ class Shown(Reply, tag="shown", frozen=True):
 
 
 class Kill(Request, tag="kill", frozen=True):
-    """End a job (its process group) or a session; frees what it held on the GPU."""
+    """End a job (what of its process group is its user's) or a session; frees what it held on the GPU."""
 
     target: Identifier
     signal: Annotated[int, Meta(ge=1, le=64)] = 15

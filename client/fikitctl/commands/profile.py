@@ -23,6 +23,7 @@ from fikitctl.output import print_json
 from fikitctl.quantities import duration_text, size_text
 from fikitctl.tables import Column, Layout, layout_options, table
 from fikitctl.verb import ANSWER_SECONDS, LazyVerbs, Verb, confirm, yes_option
+from fikitctl.whole_file import read_whole
 
 ALL: Final = 100_000
 
@@ -111,16 +112,17 @@ def export_profiles(invocation: Invocation, file: IO[str]) -> None:
         "ssh other fikitctl profile export | fikitctl profile import",
     ],
 )
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @click.pass_obj
-def import_profiles(invocation: Invocation, file: IO[bytes]) -> None:
+def import_profiles(invocation: Invocation, file: str) -> None:
     """Take over profiles that 'export' wrote (default: standard input)."""
     try:
-        profiles: list[ProfileRecord] = msgspec.json.decode(file.read(), type=Profiles).profiles
-    except UNDECODABLE as error:
-        raise refused(
-            f"{file.name}: no profiles: {error}", "it must be what 'profile export' wrote"
-        ) from None
+        with click.open_file(file, "rb") as opened:  # not while the command line is read: --timeout holds
+            content = read_whole(opened)
+        profiles: list[ProfileRecord] = msgspec.json.decode(content, type=Profiles).profiles
+    except (ValueError, *UNDECODABLE) as error:
+        name = "standard input" if file == "-" else file
+        raise refused(f"{name}: no profiles: {error}", "it must be what 'profile export' wrote") from None
     with invocation.deadline(ANSWER_SECONDS), invocation.connected() as control:
         for portion in portions(profiles):
             control.request(ImportProfiles(profiles=portion))

@@ -10,7 +10,7 @@ from fikit.protocol import Submitted
 from fikitctl.invocation import Invocation, is_terminal, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.output import print_json
-from fikitctl.quantities import SIZE
+from fikitctl.quantities import OUTPUT_LIMIT
 from fikitctl.verb import Verb
 
 
@@ -27,12 +27,12 @@ from fikitctl.verb import Verb
 )
 @takes_job_options
 @click.option("-C", "--directory", type=click.Path(), help="Run it there instead of here.")
-@click.option("--output-limit", type=SIZE, default="0", help="Keep this much of its output.")
+@click.option("--output-limit", type=OUTPUT_LIMIT, help="Keep this much of each output; else all it may.")
 @click.pass_obj
-def submit(invocation: Invocation, job: JobOptions, directory: str | None, output_limit: int) -> None:
+def submit(invocation: Invocation, job: JobOptions, directory: str | None, output_limit: int | None) -> None:
     """Run a command as a job in the background; prints its identifier."""
     submitted: Submitted = invocation.request(
-        job.request(invocation, directory, output_limit_bytes=output_limit, umask=own_umask())
+        job.request(invocation, directory, output_limit_bytes=output_limit or 0, umask=own_umask())
     )
     if invocation.as_json:
         print_json(submitted.job)

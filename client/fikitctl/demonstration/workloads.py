@@ -13,6 +13,7 @@ that do not part into equal iterations count as one long iteration.
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from fikit.protocol import UNDECODABLE
 from msgspec import Meta, Struct
+
+from fikitctl.whole_file import read_whole
 
 Kind = Literal["kernel", "gpu_memcpy", "gpu_memset"]
 Copy = Literal["to_device", "to_host", "on_device"]
@@ -168,13 +171,15 @@ def load_workloads(names: Iterable[str], path: Path | None = None) -> list[Workl
 
 def _read(path: Path) -> _File:
     try:
-        content = path.read_bytes()
-        packed = content.startswith(_GZIP)
-        return msgspec.json.decode(gzip.decompress(content) if packed else content, type=_File)
-    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
-        raise WorkloadError(f"cannot read the traces {path}: {error}") from error
+        with path.open("rb") as file:
+            content = read_whole(file)
+        if content.startswith(_GZIP):
+            content = read_whole(gzip.GzipFile(fileobj=io.BytesIO(content)))
+        return msgspec.json.decode(content, type=_File)
     except UNDECODABLE as error:
         raise WorkloadError(f"{path} is no trace file: {error}") from error
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
+        raise WorkloadError(f"cannot read the traces {path}: {error}") from error
 
 
 def workload_of(name: str, recording: Recording) -> Workload:

@@ -25,6 +25,7 @@ from fikitd.errors import InvalidRequest, NotPermitted, QuotaReached, Unavailabl
 from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
 from fikitd.placement import Ask, memory_limit, no_such_gpu
+from fikitd.process_group import owned
 from fikitd.scarcity import in_thread
 
 LOG_CHUNK_BYTES: Final = 1 << 20
@@ -145,7 +146,7 @@ def own_foreground(caller: Caller, name: str) -> Job:
 
 @handles(JobStarted)
 async def job_started(caller: Caller, request: JobStarted) -> Reply:
-    """The process must be the peer's own: the daemon will signal it when the job is killed.
+    """The process must be the peer's own, as what is signalled when the job is killed.
 
     One that is over already is no error: how it ended follows, or the caller's own end.
     """
@@ -155,10 +156,10 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
     if job.state not in ("running", "paused") or job.pid is not None:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
     try:
-        owner = (await in_thread(os.stat, f"/proc/{request.pid}")).st_uid
-    except FileNotFoundError:
+        own = await in_thread(owned, request.pid, caller.peer.uid)
+    except ProcessLookupError:
         return Done()
-    if owner != caller.peer.uid:
+    if not own:
         raise NotPermitted(f"process {request.pid} belongs to another user")
     await caller.daemon.jobs.foreground_started(job, request.pid, caller.peer.pid)
     return Done()

@@ -40,6 +40,18 @@ def test_no_time_at_all_is_wrong(fikitctl: Fikitctl, tmp_path: Path, key: str) -
 
 
 @pytest.mark.parametrize(
+    ("scale", "code"), [("1e-300", 1), ("0.0009", 1), ("0.001", 0), ("1e6", 0), ("2e6", 1)]
+)
+def test_time_is_scaled_as_far_as_a_device_can(
+    fikitctl: Fikitctl, tmp_path: Path, scale: str, code: int
+) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text(f"[device]\ntime_scale = {scale}\n")
+    result = fikitctl("config", "check", str(file))
+    assert (result.code, "device.time_scale" in result.err) == (code, code != 0)
+
+
+@pytest.mark.parametrize(
     ("section", "name", "value"),
     [
         ("daemon", "socket", '"a\\u0000b"'),

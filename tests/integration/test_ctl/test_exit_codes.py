@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -103,6 +104,8 @@ def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
         ["completion", "csh"],
         ["kill", "--grace", "11m", "job-1"],
         ["submit", "-n", "", "--", "true"],
+        ["submit", "--output-limit", "0", "--", "true"],
+        ["profile", "import", "/no/such/file"],
         ["submit", "-n", "x" * 201, "--", "true"],
         ["profile"],
     ],
@@ -192,6 +195,33 @@ def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
     daemon.script[Wait] = None
     assert fikitctl("wait", "--timeout", "50ms", "job-1").code == 124
     assert fikitctl("--timeout", "50ms", "wait", "job-1").code == 124
+
+
+FILE_READERS = pytest.mark.parametrize("arguments", [("profile", "import"), ("demo", "--traces")])
+
+
+@FILE_READERS
+def test_timeout_before_a_file_that_nobody_writes(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    os.mkfifo(waits := tmp_path / "waits")
+    command = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()", "--timeout", "50ms"]
+    assert subprocess.run([*command, *arguments, str(waits)], check=False, timeout=20).returncode == 124
+
+
+@FILE_READERS
+def test_a_file_without_an_end(fikitctl: Fikitctl, arguments: tuple[str, ...]) -> None:
+    result = fikitctl(*arguments, "/dev/zero")
+    assert (result.code, "/dev/zero" in result.err) == (1, True)
+    assert "it has more than 256 MiB" in result.err
+
+
+def test_compressed_traces_that_are_too_large(
+    fikitctl: Fikitctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fikitctl.whole_file.MOST_BYTES", 1 << 20)
+    traces = tmp_path / "traces.json.gz"
+    traces.write_bytes(gzip.compress(bytes(2 << 20)))
+    result = fikitctl("demo", "--traces", str(traces))
+    assert (result.code, "it has more than 1 MiB" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize(

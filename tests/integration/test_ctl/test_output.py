@@ -382,6 +382,23 @@ def test_profiles_travel(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> 
         assert (refused.code, f"{file}: no profiles" in refused.err) == (1, True)
 
 
+def test_a_long_name_leaves_a_table_readable(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    """And is whole where it was asked for."""
+    records = [
+        protocol.ProfileRecord(
+            function=name, module="ab12", device="H200", grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0,
+            samples=9, median_ns=1000, p95_ns=1000,
+        )
+        for name in ("k" * 8000, "gemm")
+    ]  # fmt: skip
+    daemon.script[protocol.ListProfiles] = protocol.Profiles(profiles=records)
+    long, short = fikitctl("profile", "list", "--no-header").out.splitlines()
+    assert long.split() == ["k" * 77 + "...", "1x1x1", "1x1x1", "9", "1.0us", "1.0us"]
+    assert len(short) == len(long) < 120
+    for arguments in (("--format", "function,samples"), ("--json",), ("-q",)):
+        assert records[0].function in fikitctl("profile", "list", *arguments).out
+
+
 def test_doctor(daemon: Daemon, fikitctl: Fikitctl) -> None:
     driver = protocol.Check(name="driver", ok=False, detail="no NVIDIA driver")
     daemon.script[protocol.Doctor] = protocol.Diagnosis(checks=[driver])
