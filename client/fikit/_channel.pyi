@@ -67,6 +67,11 @@ class Channel:
     def device_attributes(self) -> tuple[int, dict[int, int], int, bytes, str]:
         """(status, attributes, memory in bytes, UUID, name)"""
 
+    def limit_reached(self, kind: str) -> int:
+        """
+        How many streams, events, modules, functions or pinned buffers there may be; 0 below that.
+        """
+
     def memory_allocate(self, size: int) -> tuple[int, int, int]: ...
 
     def memory_free(self, address: int) -> int: ...

@@ -199,7 +199,7 @@ class Module(trio.abc.AsyncResource):
     async def global_(self, name: str) -> Memory:
         """As ``fikit.Module.global_``."""
         found = await _in_thread(self._module.global_, name)
-        return Memory(self._core, found.address, found.size, owned=False)
+        return Memory(self._core, found.address, found.size, part_of=found)
 
     async def unload(self) -> None:
         """As ``fikit.Module.unload``."""
