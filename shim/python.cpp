@@ -272,6 +272,11 @@ NB_MODULE(_channel, module) {
     bind_modules(channel);
     bind_streams(channel);
     bind_events(channel);
+    module.def("interruptible", &interruptible, "interrupt_with"_a, "function"_a,
+               "function(), whose waits call interrupt_with now and then, to be ended by its exception.");
+    pthread_atfork(nullptr, nullptr, [] { away = 0; });
+    module.def("await_back", &await_back, "seconds"_a,
+               "Until no thread waits in a call of a channel any more, or so much time has passed.");
     module.attr("ABI_VERSION") = FIKIT_ABI_VERSION;
     module.attr("MAX_PARAMETER_BYTES") = static_cast<int>(FIKIT_MAX_PARAMETERS);
 }

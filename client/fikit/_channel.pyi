@@ -143,6 +143,16 @@ class Channel:
     def event_elapsed(self, start: int, end: int) -> tuple[int, float]:
         """(status, milliseconds)"""
 
+def interruptible(interrupt_with: object, function: object) -> object:
+    """
+    function(), whose waits call interrupt_with now and then, to be ended by its exception.
+    """
+
+def await_back(seconds: float) -> None:
+    """
+    Until no thread waits in a call of a channel any more, or so much time has passed.
+    """
+
 ABI_VERSION: int = 7
 
 MAX_PARAMETER_BYTES: int = 32764

@@ -197,10 +197,10 @@ class Module:
 
     def unload(self) -> None:
         """Give the module up; its kernels must not be launched any more. Never fails after the session."""
-        self._give_up()
+        self.give_up()
         self._core.unload()
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """``unload`` that leaves it to the session's next call that waits."""
         for kernel in self._kernels.values():
             kernel._forget()

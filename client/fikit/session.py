@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from fikit import protocol
-from fikit._channel import Channel, PinnedMemory
+from fikit._channel import Channel, PinnedMemory, await_back
 from fikit.control import Connection
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
@@ -96,14 +96,16 @@ def _check(argument: str, value: object, kind: Any) -> None:
 
 
 _MOST: Final = 1 << 64
-_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_END_SECONDS: Final = 2.0
+_open: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    # While the interpreter is whole: a callback's thread must not want it afterwards.
-    for session in list(_open):
-        session.close()
+    # While the interpreter is whole: threads of callbacks, and those that wait, must not want it afterwards.
+    for core in list(_open):
+        core.channel.close()
+    await_back(_END_SECONDS)
 
 
 class Session:
@@ -115,7 +117,7 @@ class Session:
     def __init__(self, connection: Connection, channel: Channel, opened: protocol.SessionOpened) -> None:
         self._connection = connection
         self.core = Core(channel)
-        _open.add(self)
+        _open.add(self.core)
         self.identifier = opened.session
         self.priority = opened.priority
         """The level it got, 0 (highest) to 9."""
@@ -181,8 +183,15 @@ class Session:
         Raises CompileError with NVRTC's log; MissingExtraError without NVRTC. NVRTC may be newer than the
         driver, as pip gets the newest.
         """
+        return self.load_compiled(self.compile_source(source, name=name, options=options))
+
+    def compile_source(self, source: str, *, name: str, options: Sequence[str]) -> bytes:
+        """The first half of ``compile``, which needs no answer of the session's: PTX."""
         major, minor = self.device.compute_capability
-        ptx = compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
+        return compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
+
+    def load_compiled(self, ptx: bytes) -> Module:
+        """The other half."""
         try:
             return self.load(ptx)
         except CudaError as error:
