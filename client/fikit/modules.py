@@ -89,7 +89,8 @@ class Kernel:
         Arguments: Memory, int, float, bool, NumPy scalars, ctypes objects, or bytes of exactly a
         parameter's size (structures). Without declared types (``Module.kernel``) the parameter's size and
         the value's type decide: a float in 8 bytes is a double, in 4 a float. TypeError and OverflowError
-        name the argument. A kernel that fails later is reported by the next synchronising call.
+        name the argument. A kernel that fails later is reported by the next synchronising call. What a
+        kernel prints (``printf``) does not come out of this program.
         """
         self._enqueue(arguments, grid, block, shared, stream, cooperative, cluster, True)
 
