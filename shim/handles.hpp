@@ -31,6 +31,11 @@ class Handles {
         --waiting_;
         return handle;
     }
+    // How many there may be, where there are as many; else 0.
+    uint32_t limit_reached() const {
+        const Locked lock(mutex_);
+        return next_ == Limit && waiting_ == 0 ? Limit - 1 : 0;
+    }
     void give_back(uint32_t handle) {
         const Locked lock(mutex_);
         freed_[(first_ + waiting_++) % Limit] = handle;
@@ -51,7 +56,7 @@ class Handles {
     }
 
   private:
-    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t* freed_ = nullptr;
     uint32_t first_ = 0;
     uint32_t waiting_ = 0;

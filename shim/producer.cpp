@@ -337,12 +337,13 @@ Status Producer::stream_create(uint32_t flags, int32_t priority, uint32_t& strea
     return all == 0 ? status::success : event_wait(all, stream);
 }
 
-Status Producer::stream_destroy(uint32_t stream) {
+Status Producer::stream_destroy(uint32_t stream, int64_t deadline) {
     fikit_stream* record;
     if (stream == 0) return status::invalid_handle;
+    if (const Status status = channel_.usable()) return status;  // a forked child may find the mutex locked
     const Locked lock(joint_mutex_);
     store_release(streams_[stream].alive, false);
-    if (const Status status = begin(FIKIT_OP_STREAM_DESTROY, stream, record)) return status;
+    if (const Status status = begin(FIKIT_OP_STREAM_DESTROY, stream, record, deadline)) return status;
     record->flags = 0;
     record->priority = 0;
     channel_.commit();

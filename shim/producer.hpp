@@ -96,7 +96,7 @@ class Producer {
     Status graph_launch(uint32_t graph, uint32_t stream);
 
     Status stream_create(uint32_t flags, int32_t priority, uint32_t& stream);
-    Status stream_destroy(uint32_t stream);
+    Status stream_destroy(uint32_t stream, int64_t deadline = forever);
     // not_ready while work is left; never waits. Who asks again until it is over has waited for it.
     Status stream_query(uint32_t stream);
     // Those that synchronise also tell of what was refused before, once; who settles only waits.
@@ -170,6 +170,10 @@ class Producer {
                         Reply& reply);
     // Once its module is unloaded, its number may be used again.
     void function_forget(uint32_t function);
+
+    enum class Kind : uint8_t { stream, event, host_buffer, module, function };
+    // How many of that kind a session may have, where it has as many; else 0.
+    uint32_t limit_reached(Kind kind) const;
 
     Status call(uint32_t number, Bytes request, Reply& reply) {
         return channel_.call(number, request, {}, reply);

@@ -366,4 +366,20 @@ Status Producer::function_renew(uint32_t module, const char* name, uint32_t func
 
 void Producer::function_forget(uint32_t function) { function_handles_.give_back(function); }
 
+uint32_t Producer::limit_reached(Kind kind) const {
+    switch (kind) {
+        case Kind::stream:
+            return stream_handles_.limit_reached();
+        case Kind::event:
+            return event_handles_.limit_reached();
+        case Kind::host_buffer:
+            return host_buffer_handles_.limit_reached();
+        case Kind::module:
+            return module_handles_.limit_reached();
+        case Kind::function:
+            return function_handles_.limit_reached();
+    }
+    return 0;
+}
+
 }  // namespace fikit

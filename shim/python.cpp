@@ -74,6 +74,18 @@ std::tuple<Status, nb::typed<nb::dict, int, int>, uint64_t, nb::bytes, nb::str> 
             nb::str(answer->name, strnlen(answer->name, FIKIT_DEVICE_NAME))};
 }
 
+uint32_t limit_reached(const Channel& channel, const std::string& kind) {
+    using Kind = Producer::Kind;
+    constexpr std::pair<const char*, Kind> kinds[] = {{"streams", Kind::stream},
+                                                      {"events", Kind::event},
+                                                      {"pinned buffers", Kind::host_buffer},
+                                                      {"modules", Kind::module},
+                                                      {"functions", Kind::function}};
+    for (const auto& [name, each] : kinds)
+        if (kind == name) return channel->limit_reached(each);
+    throw nb::value_error(kind.c_str());
+}
+
 std::tuple<Status, uint64_t, uint64_t> memory_allocate(const Channel& channel, uint64_t bytes) {
     uint64_t address = 0, charged = 0;
     const Status status = waiting([&] { return channel->memory_allocate(bytes, address, charged); });
@@ -133,8 +145,10 @@ void bind_streams(ChannelClass& channel) {
             "non_blocking"_a, "priority"_a)
         .def(
             "stream_destroy",
+            // In slices, as what runs in between may destroy a stream, too: a finaliser.
             [](const Channel& self, uint32_t stream) {
-                return waiting([&] { return self->stream_destroy(stream); });
+                return in_slices(-1,
+                                 [&](int64_t deadline) { return self->stream_destroy(stream, deadline); });
             },
             "stream"_a)
         .def(
@@ -251,11 +265,18 @@ NB_MODULE(_channel, module) {
              })
         .def("failure", &Channel::failure, "The sticky error and its text; 0 while the session lives.")
         .def("deferred_text", &Channel::deferred_text, "What the asynchronous error reported last meant.")
-        .def("device_attributes", &device_attributes, "(status, attributes, memory in bytes, UUID, name)");
+        .def("device_attributes", &device_attributes, "(status, attributes, memory in bytes, UUID, name)")
+        .def("limit_reached", &limit_reached, "kind"_a,
+             "How many streams, events, modules, functions or pinned buffers there may be; 0 below that.");
     bind_memory(channel);
     bind_modules(channel);
     bind_streams(channel);
     bind_events(channel);
+    module.def("interruptible", &interruptible, "interrupt_with"_a, "function"_a,
+               "function(), whose waits call interrupt_with now and then, to be ended by its exception.");
+    pthread_atfork(nullptr, nullptr, [] { away = 0; });
+    module.def("await_back", &await_back, "seconds"_a,
+               "Until no thread waits in a call of a channel any more, or so much time has passed.");
     module.attr("ABI_VERSION") = FIKIT_ABI_VERSION;
     module.attr("MAX_PARAMETER_BYTES") = static_cast<int>(FIKIT_MAX_PARAMETERS);
 }

@@ -19,13 +19,6 @@ namespace fikit::python {
 
 namespace nb = nanobind;
 
-// Whether a signal handler of Python has raised: its exception is set then. Taking the GIL while a call waits
-// is safe: whoever waits for that call has let go of the GIL.
-inline bool python_interrupted() {
-    const nb::gil_scoped_acquire acquired;
-    return PyErr_CheckSignals() != 0;
-}
-
 class Channel {
   public:
     Channel(int outbox, int inbox, int lifeline) {

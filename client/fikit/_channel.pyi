@@ -67,6 +67,11 @@ class Channel:
     def device_attributes(self) -> tuple[int, dict[int, int], int, bytes, str]:
         """(status, attributes, memory in bytes, UUID, name)"""
 
+    def limit_reached(self, kind: str) -> int:
+        """
+        How many streams, events, modules, functions or pinned buffers there may be; 0 below that.
+        """
+
     def memory_allocate(self, size: int) -> tuple[int, int, int]: ...
 
     def memory_free(self, address: int) -> int: ...
@@ -137,6 +142,16 @@ class Channel:
 
     def event_elapsed(self, start: int, end: int) -> tuple[int, float]:
         """(status, milliseconds)"""
+
+def interruptible(interrupt_with: object, function: object) -> object:
+    """
+    function(), whose waits call interrupt_with now and then, to be ended by its exception.
+    """
+
+def await_back(seconds: float) -> None:
+    """
+    Until no thread waits in a call of a channel any more, or so much time has passed.
+    """
 
 ABI_VERSION: int = 7
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fikit._channel import Channel
@@ -14,10 +15,11 @@ NOT_READY: Final = 600
 
 
 class Core:
-    """A session's channel."""
+    """A session's channel, and the modules that are still to be unloaded."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self._given_up: deque[tuple[int, Sequence[int]]] = deque()
 
     @property
     def lost(self) -> bool:
@@ -34,6 +36,27 @@ class Core:
         if status == OUT_OF_MEMORY:
             raise OutOfMemoryError(status, call, detail)
         raise CudaError(status, call, detail)
+
+    def check_made(self, status: int, call: str, kind: str, detail: str = "") -> None:
+        """``check`` for calls that make one of ``kind`` (a plural), of which a session has a limit."""
+        if status == OUT_OF_MEMORY and (limit := self.channel.limit_reached(kind)):
+            detail = f"the session has {limit} {kind}, the most it may have"
+        self.check(status, call, detail)
+
+    def give_up(self, module: int, functions: Sequence[int]) -> None:
+        """Leave a module to ``unload``, as a finaliser must not wait for an answer. Never waits."""
+        self._given_up.append((module, functions))
+
+    def unload(self) -> None:
+        """Unload what was given up. Waits, so it is for calls that wait for an answer in any case."""
+        while self._given_up:
+            try:
+                module, functions = self._given_up.popleft()
+            except IndexError:  # another thread was faster
+                return
+            status = self.channel.module_unload(module, functions)
+            if not self.lost:
+                self.check(status, "Module.unload")
 
     def check_synchronized(self, status: int, call: str) -> None:
         """``check`` for calls that also report asynchronous errors of earlier operations."""

@@ -20,15 +20,16 @@ _WIDTHS: Final = (1, 2, 4)
 class Memory(DeviceBuffer):
     """Device memory: ``address`` and ``size`` in bytes. A kernel argument as it is.
 
-    Leaving a ``with`` block, or ``free()``, gives it back once everything enqueued before has completed.
+    Leaving a ``with`` block, ``free()``, or dropping it, gives it back once everything enqueued before has
+    completed.
     The host side of a copy is any contiguous object with the buffer protocol: a NumPy array, bytes,
     PinnedMemory.
     """
 
-    def __init__(self, core: Core, address: int, size: int, *, owned: bool = True) -> None:
+    def __init__(self, core: Core, address: int, size: int, *, part_of: object = None) -> None:
         super().__init__(address, size, core.channel)
         self._core = core
-        self._owned = owned
+        self._part_of = part_of
 
     def __repr__(self) -> str:
         state = " freed" if self.freed else ""
@@ -114,11 +115,11 @@ class Memory(DeviceBuffer):
         """Give the memory back once everything enqueued before has completed. Never waits for that."""
         if not self.freed:
             self.mark_freed()
-            if self._owned:
+            if self._part_of is None:
                 self._core.channel.memory_free(self.address)  # refused only when the session is over
 
     def __del__(self) -> None:
-        if hasattr(self, "_owned"):
+        if hasattr(self, "_part_of"):
             self.free()
 
     def __enter__(self) -> Self:

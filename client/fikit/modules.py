@@ -33,17 +33,36 @@ class KernelAttributes(NamedTuple):
     binary_version: int
 
 
+class _Image:
+    """A module in the executor: there until it is given up, or the last that holds on to it is dropped."""
+
+    def __init__(self, core: Core, handle: int) -> None:
+        self._core = core
+        self.handle = handle
+        self.functions: list[int] = []
+
+    def give_up(self) -> None:
+        if self.handle != 0:
+            handle, self.handle = self.handle, 0
+            self._core.give_up(handle, self.functions)
+
+    def __del__(self) -> None:
+        self.give_up()
+
+
 class Kernel:
-    """A kernel of a module. Keep the module alive as long as its kernels."""
+    """A kernel of a module, which stays loaded as long as there is the kernel."""
 
     def __init__(
         self,
         core: Core,
+        image: _Image,
         kernel: _channel.Kernel,
         attributes: Mapping[str, int],
         parameter_sizes: Sequence[int],
     ) -> None:
         self._core = core
+        self._image = image
         self._kernel: _channel.Kernel | None = kernel
         self._launch: Callable[..., int] = kernel.launch
         self.name = kernel.name
@@ -70,7 +89,8 @@ class Kernel:
         Arguments: Memory, int, float, bool, NumPy scalars, ctypes objects, or bytes of exactly a
         parameter's size (structures). Without declared types (``Module.kernel``) the parameter's size and
         the value's type decide: a float in 8 bytes is a double, in 4 a float. TypeError and OverflowError
-        name the argument. A kernel that fails later is reported by the next synchronising call.
+        name the argument. A kernel that fails later is reported by the next synchronising call. What a
+        kernel prints (``printf``) does not come out of this program.
         """
         self._enqueue(arguments, grid, block, shared, stream, cooperative, cluster, True)
 
@@ -134,16 +154,21 @@ class Kernel:
 
 
 class Module:
-    """A loaded image. Leaving a ``with`` block, or ``unload()``, gives it up."""
+    """A loaded image. Leaving a ``with`` block, or ``unload()``, gives it up.
+
+    So does dropping it together with its kernels and globals; then the session unloads it when it is next
+    asked to load, to allocate, or for ``memory_information``.
+    """
 
     def __init__(self, core: Core, handle: int) -> None:
         self._core = core
-        self._handle = handle
+        self._image = _Image(core, handle)
         self._kernels: dict[tuple[str, bytes | None], Kernel] = {}
-        self._functions: list[int] = []
 
     def kernel(self, name: str, types: Sequence[str] | None = None) -> Kernel:
         """The kernel of that (mangled) name. Raises CudaError (500) when there is none.
+
+        A session may have 65535 kernels at a time; OutOfMemoryError beyond that.
 
         ``types`` declares its parameters: ``i8`` to ``i64``, ``u8`` to ``u64``, ``f16`` to ``f64``,
         ``pointer``, ``bytes``, or ``any``, in order.
@@ -155,38 +180,38 @@ class Module:
             status, kernel, attributes, sizes = self._core.channel.function_get(self._live(), name, kinds)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        self._core.check(status, f"kernel {name}")
+        self._core.check_made(status, f"kernel {name}", "functions")
         assert kernel is not None  # noqa: S101 - as the status says
         for index, (declared, size) in enumerate(zip(types or (), sizes, strict=bool(types))):
             if (match := _TYPE.fullmatch(declared)) and int(match["bits"]) != 8 * size:
                 self._core.channel.function_forget(kernel.function)
                 raise UsageError(f"parameter {index} of kernel {name} has {size} bytes; it is no {declared}")
-        self._functions.append(kernel.function)
-        self._kernels[name, kinds] = found = Kernel(self._core, kernel, attributes, sizes)
+        self._image.functions.append(kernel.function)
+        self._kernels[name, kinds] = found = Kernel(self._core, self._image, kernel, attributes, sizes)
         return found
 
     def global_(self, name: str) -> Memory:
         """A global variable of the module. Raises CudaError (500) when there is none."""
         status, address, size = self._core.channel.module_global(self._live(), name)
         self._core.check(status, f"global {name}")
-        return Memory(self._core, address, size, owned=False)
+        return Memory(self._core, address, size, part_of=self._image)
 
     def unload(self) -> None:
         """Give the module up; its kernels must not be launched any more. Never fails after the session."""
-        if self._handle == 0:
-            return
-        handle, self._handle = self._handle, 0
+        self.give_up()
+        self._core.unload()
+
+    def give_up(self) -> None:
+        """``unload`` that leaves it to the session's next call that waits."""
         for kernel in self._kernels.values():
             kernel._forget()
         self._kernels.clear()
-        status = self._core.channel.module_unload(handle, self._functions)
-        if not self._core.lost:
-            self._core.check(status, "Module.unload")
+        self._image.give_up()
 
     def _live(self) -> int:
-        if self._handle == 0:
+        if self._image.handle == 0:
             raise UsageError("the module was unloaded")
-        return self._handle
+        return self._image.handle
 
     def __enter__(self) -> Self:
         return self

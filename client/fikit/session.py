@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from fikit import protocol
-from fikit._channel import Channel, PinnedMemory
+from fikit._channel import Channel, PinnedMemory, await_back
 from fikit.control import Connection
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
@@ -96,14 +96,16 @@ def _check(argument: str, value: object, kind: Any) -> None:
 
 
 _MOST: Final = 1 << 64
-_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_END_SECONDS: Final = 2.0
+_open: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    # While the interpreter is whole: a callback's thread must not want it afterwards.
-    for session in list(_open):
-        session.close()
+    # While the interpreter is whole: threads of callbacks, and those that wait, must not want it afterwards.
+    for core in list(_open):
+        core.channel.close()
+    await_back(_END_SECONDS)
 
 
 class Session:
@@ -115,7 +117,7 @@ class Session:
     def __init__(self, connection: Connection, channel: Channel, opened: protocol.SessionOpened) -> None:
         self._connection = connection
         self.core = Core(channel)
-        _open.add(self)
+        _open.add(self.core)
         self.identifier = opened.session
         self.priority = opened.priority
         """The level it got, 0 (highest) to 9."""
@@ -136,32 +138,43 @@ class Session:
         """``allocate`` without the object: (address, size)."""
         if not 0 < size < _MOST:
             raise UsageError(f"allocate: {size} bytes")
+        self.core.unload()
         status, address, _ = self.core.channel.memory_allocate(size)
         self.core.check(status, f"allocate of {size} bytes")
         return address, size
 
     def allocate_pinned(self, size: int) -> PinnedMemory:
-        """``size`` bytes of pinned host memory, for asynchronous copies at the link's full speed."""
+        """``size`` bytes of pinned host memory, for asynchronous copies at the link's full speed.
+
+        Raises OutOfMemoryError (also for a 4096th buffer at a time).
+        """
         if not 0 < size < _MOST:
             raise UsageError(f"allocate_pinned: {size} bytes")
+        self.core.unload()
         status, memory = self.core.channel.host_allocate(size)
-        self.core.check(status, f"allocate_pinned of {size} bytes")
+        self.core.check_made(status, f"allocate_pinned of {size} bytes", "pinned buffers")
         assert memory is not None  # noqa: S101 - as the status says
         return memory
 
     def memory_information(self) -> MemoryInformation:
         """Free and total device memory, as the tenant's quota allows."""
+        self.core.unload()
         status, free, total = self.core.channel.memory_information()
         self.core.check(status, "memory_information")
         return MemoryInformation(free, total)
 
     def load(self, image: bytes | str) -> Module:
-        """A module from PTX (str or bytes), a cubin or a fatbin. A failed load's error has the JIT's log."""
+        """A module from PTX (str or bytes), a cubin or a fatbin. A failed load's error has the JIT's log.
+
+        Raises CudaError; OutOfMemoryError also for a 4096th module at a time.
+        """
         content = image.encode() if isinstance(image, str) else bytes(memoryview(image))
         if not content.startswith((b"\x7fELF", b"\x50\xed\x55\xba")) and not content.endswith(b"\0"):
             content += b"\0"  # PTX is a C string
+        self.core.unload()
         status, handle, log = self.core.channel.module_load(content)
-        self.core.check(status, "load of a module", log.rstrip(b"\0").decode(errors="replace"))
+        text = log.rstrip(b"\0").decode(errors="replace")
+        self.core.check_made(status, "load of a module", "modules", text)
         return Module(self.core, handle)
 
     def compile(self, source: str, *, name: str = "source.cu", options: Sequence[str] = ()) -> Module:
@@ -170,8 +183,15 @@ class Session:
         Raises CompileError with NVRTC's log; MissingExtraError without NVRTC. NVRTC may be newer than the
         driver, as pip gets the newest.
         """
+        return self.load_compiled(self.compile_source(source, name=name, options=options))
+
+    def compile_source(self, source: str, *, name: str, options: Sequence[str]) -> bytes:
+        """The first half of ``compile``, which needs no answer of the session's: PTX."""
         major, minor = self.device.compute_capability
-        ptx = compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
+        return compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
+
+    def load_compiled(self, ptx: bytes) -> Module:
+        """The other half."""
         try:
             return self.load(ptx)
         except CudaError as error:
@@ -182,24 +202,28 @@ class Session:
     def stream(self, *, priority: int = 0, non_blocking: bool = False) -> Stream:
         """A new stream. ``priority`` ranks it within the session (CUDA's numbers: lower is more urgent).
 
-        Unless ``non_blocking``, it keeps CUDA's implicit order with the default stream.
+        Unless ``non_blocking``, it keeps CUDA's implicit order with the default stream. Raises
+        OutOfMemoryError for a 4096th stream at a time, the default stream included.
         """
         return Stream(self.core, self.create_stream(priority, non_blocking), owned=True)
 
     def create_stream(self, priority: int, non_blocking: bool) -> int:
         """``stream`` without the object: its handle."""
         status, handle = self.core.channel.stream_create(non_blocking, priority)
-        self.core.check(status, "stream")
+        self.core.check_made(status, "stream", "streams")
         return handle
 
     def event(self, *, timing: bool = False) -> Event:
-        """A new event; ``timing`` makes recording it dearer and ``elapsed`` possible."""
+        """A new event; ``timing`` makes recording it dearer and ``elapsed`` possible.
+
+        Raises OutOfMemoryError for a 65536th event at a time.
+        """
         return Event(self.core, self.create_event(), timing=timing)
 
     def create_event(self) -> int:
         """``event`` without the object: its handle."""
         status, handle = self.core.channel.event_create()
-        self.core.check(status, "event")
+        self.core.check_made(status, "event", "events")
         return handle
 
     def synchronize(self, timeout: float | None = None) -> None:

@@ -12,7 +12,7 @@ from fikit.errors import UsageError
 class Stream:
     """Operations of one stream run in order; of several, in any order. Handle 0 is the default stream.
 
-    Leaving a ``with`` block, or ``close()``, gives the stream up; what was enqueued still runs.
+    Leaving a ``with`` block, ``close()``, or dropping it, gives the stream up; what was enqueued still runs.
     """
 
     def __init__(self, core: Core, handle: int, *, owned: bool) -> None:
@@ -71,6 +71,10 @@ class Stream:
             handle, self._handle = self._handle, None
             self._core.channel.stream_destroy(handle)  # refused only when the session is over
 
+    def __del__(self) -> None:
+        if hasattr(self, "_owned"):
+            self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -79,7 +83,10 @@ class Stream:
 
 
 class Event:
-    """A point in a stream to wait for; with ``timing``, also a time stamp of the device."""
+    """A point in a stream to wait for; with ``timing``, also a time stamp of the device.
+
+    Leaving a ``with`` block, ``close()``, or dropping it, gives the event up.
+    """
 
     def __init__(self, core: Core, handle: int, *, timing: bool) -> None:
         self._core = core
@@ -130,7 +137,11 @@ class Event:
         """Give the event up."""
         if self._handle != 0:
             handle, self._handle = self._handle, 0
-            self._core.channel.event_destroy(handle)
+            self._core.channel.event_destroy(handle)  # refused only when the session is over
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self.close()
 
     def __enter__(self) -> Self:
         return self

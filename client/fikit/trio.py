@@ -1,9 +1,16 @@
 """The trio flavour: the same objects, whose methods that may take time are ``async``.
 
-It wraps the blocking flavour, so there is one implementation. Nothing here blocks trio's thread: what waits
-for an answer runs in a worker thread; a wait for the GPU is first tried at once, and then goes on in a worker
-thread in slices, so that a cancelled task leaves at once and its thread soon after. Enqueueing never waits
-unless the channel is full.
+It wraps the blocking flavour, so there is one implementation. What is ``async`` waits in a worker thread, and
+can be cancelled wherever it waits, a session that is paused or not:
+
+- Waits for the GPU and calls that need an answer: the task leaves at once. What a call makes all the same is
+  given back when its answer comes; the session's other calls come after it.
+- Copies, and launches into a full channel: the task leaves with its thread, after 0.05 s at most. Nothing
+  writes to pageable memory any more by then. Work that was enqueued still runs, so pinned memory is in use
+  until the stream has come so far.
+
+What is not ``async`` never waits unless the channel is full; then it waits for room in trio's thread.
+``Session.aclose`` waits for a callback that runs.
 
     async with await fikit.trio.connect() as session:
         memory = await session.allocate(4096)
@@ -16,13 +23,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import trio
 
 from fikit import modules, streams
 from fikit import session as blocking
-from fikit._channel import PinnedMemory
+from fikit._channel import PinnedMemory, interruptible
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
 from fikit.memory import Memory as BlockingMemory
@@ -38,8 +46,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def _in_thread(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    return await trio.to_thread.run_sync(partial(function, *arguments, **named))
+_turns: Final[WeakKeyDictionary[Core, trio.CapacityLimiter]] = WeakKeyDictionary()
+
+
+async def _call(core: Core, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """What waits for an answer. A cancelled task abandons it; what it returns then is dropped."""
+    # A session has one call at a time, so those that are abandoned take no more than one of the threads.
+    turn = _turns.setdefault(core, trio.CapacityLimiter(1))
+    call = partial(function, *arguments, **named)
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=turn)
+
+
+async def _together(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """What must not go on without its task: when that is cancelled, it ends where it waits."""
+    work = partial(function, *arguments, **named)
+    done = await trio.to_thread.run_sync(interruptible, trio.from_thread.check_cancelled, work)
+    return cast(T, done)
 
 
 async def _finished(attempt: Callable[[float], bool]) -> None:
@@ -62,7 +84,7 @@ async def connect(
     timeout: float | None = 30.0,  # noqa: ASYNC109 - the daemon's answers, in the worker thread
 ) -> Session:
     """As ``fikit.connect``."""
-    session = await _in_thread(
+    opening = partial(
         blocking.connect,
         name=name,
         priority=priority,
@@ -72,7 +94,7 @@ async def connect(
         socket=socket,
         timeout=timeout,
     )
-    return Session(session)
+    return Session(await trio.to_thread.run_sync(opening, abandon_on_cancel=True))
 
 
 class Stream(streams.Stream):
@@ -92,7 +114,7 @@ class Event(streams.Event):
 
     async def elapsed(self, start: streams.Event) -> float:  # type: ignore[override] # async here
         """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""
-        return await _in_thread(super().elapsed, start)
+        return await _call(self._core, super().elapsed, start)
 
 
 class Memory(BlockingMemory):
@@ -102,13 +124,13 @@ class Memory(BlockingMemory):
         self, source: Buffer, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
     ) -> None:
         """As ``fikit.Memory.copy_from``."""
-        await _in_thread(super().copy_from, source, offset=offset, stream=stream, wait=wait)
+        await _together(super().copy_from, source, offset=offset, stream=stream, wait=wait)
 
     async def copy_to(  # type: ignore[override] # async here
         self, destination: Buffer, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
     ) -> None:
         """As ``fikit.Memory.copy_to``."""
-        await _in_thread(super().copy_to, destination, offset=offset, stream=stream, wait=wait)
+        await _together(super().copy_to, destination, offset=offset, stream=stream, wait=wait)
 
     async def read(  # type: ignore[override] # async here
         self, size: int | None = None, *, offset: int = 0, stream: streams.Stream | None = None
@@ -122,7 +144,8 @@ class Memory(BlockingMemory):
 class Kernel:
     """As ``fikit.Kernel``."""
 
-    def __init__(self, kernel: modules.Kernel) -> None:
+    def __init__(self, core: Core, kernel: modules.Kernel) -> None:
+        self._core = core
         self.blocking: Final = kernel
         """The same kernel, whose ``launch_nowait`` a task may call."""
 
@@ -154,7 +177,7 @@ class Kernel:
         if self.blocking.launch_nowait(*arguments, **options):
             await trio.lowlevel.checkpoint()
         else:
-            await _in_thread(self.blocking.launch, *arguments, **options)
+            await _together(self.blocking.launch, *arguments, **options)
 
     def launch_nowait(
         self,
@@ -174,15 +197,15 @@ class Kernel:
 
     async def occupancy(self, block_threads: int, shared: int = 0) -> int:
         """As ``fikit.Kernel.occupancy``."""
-        return await _in_thread(self.blocking.occupancy, block_threads, shared)
+        return await _call(self._core, self.blocking.occupancy, block_threads, shared)
 
     async def set_max_dynamic_shared(self, size: int) -> None:
         """As ``fikit.Kernel.set_max_dynamic_shared``."""
-        await _in_thread(self.blocking.set_max_dynamic_shared, size)
+        await _call(self._core, self.blocking.set_max_dynamic_shared, size)
 
     async def allow_non_portable_cluster(self) -> None:
         """As ``fikit.Kernel.allow_non_portable_cluster``."""
-        await _in_thread(self.blocking.allow_non_portable_cluster)
+        await _call(self._core, self.blocking.allow_non_portable_cluster)
 
 
 class Module(trio.abc.AsyncResource):
@@ -194,21 +217,21 @@ class Module(trio.abc.AsyncResource):
 
     async def kernel(self, name: str, types: Sequence[str] | None = None) -> Kernel:
         """As ``fikit.Module.kernel``."""
-        return Kernel(await _in_thread(self._module.kernel, name, types))
+        return Kernel(self._core, await _call(self._core, self._module.kernel, name, types))
 
     async def global_(self, name: str) -> Memory:
         """As ``fikit.Module.global_``."""
-        found = await _in_thread(self._module.global_, name)
-        return Memory(self._core, found.address, found.size, owned=False)
+        found = await _call(self._core, self._module.global_, name)
+        return Memory(self._core, found.address, found.size, part_of=found)
 
     async def unload(self) -> None:
-        """As ``fikit.Module.unload``."""
-        await _in_thread(self._module.unload)
+        """As ``fikit.Module.unload``. When it is cancelled, a later call of the session's does it."""
+        self._module.give_up()
+        await _call(self._core, self._core.unload)
 
     async def aclose(self) -> None:
         """``unload``."""
-        with trio.CancelScope(shield=True):
-            await self.unload()
+        await self.unload()
 
 
 class Session(trio.abc.AsyncResource):
@@ -226,23 +249,28 @@ class Session(trio.abc.AsyncResource):
 
     async def allocate(self, size: int) -> Memory:
         """As ``fikit.Session.allocate``."""
-        return Memory(self._core, *await _in_thread(self.blocking.allocate_address, size))
+        return await _call(self._core, self._allocate, size)
+
+    def _allocate(self, size: int) -> Memory:
+        return Memory(self._core, *self.blocking.allocate_address(size))
 
     async def allocate_pinned(self, size: int) -> PinnedMemory:
         """As ``fikit.Session.allocate_pinned``."""
-        return await _in_thread(self.blocking.allocate_pinned, size)
+        return await _call(self._core, self.blocking.allocate_pinned, size)
 
     async def memory_information(self) -> MemoryInformation:
         """As ``fikit.Session.memory_information``."""
-        return await _in_thread(self.blocking.memory_information)
+        return await _call(self._core, self.blocking.memory_information)
 
     async def load(self, image: bytes | str) -> Module:
         """As ``fikit.Session.load``."""
-        return Module(self._core, await _in_thread(self.blocking.load, image))
+        return Module(self._core, await _call(self._core, self.blocking.load, image))
 
     async def compile(self, source: str, *, name: str = "source.cu", options: Sequence[str] = ()) -> Module:
         """As ``fikit.Session.compile``."""
-        return Module(self._core, await _in_thread(self.blocking.compile, source, name=name, options=options))
+        compiling = partial(self.blocking.compile_source, source, name=name, options=options)
+        ptx = await trio.to_thread.run_sync(compiling, abandon_on_cancel=True)
+        return Module(self._core, await _call(self._core, self.blocking.load_compiled, ptx))
 
     def stream(self, *, priority: int = 0, non_blocking: bool = False) -> Stream:
         """As ``fikit.Session.stream``."""

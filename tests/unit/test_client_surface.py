@@ -82,7 +82,10 @@ def test_the_stub_is_the_modules_own() -> None:
     assert stub.get() == (PACKAGE / "_channel.pyi").read_text()
 
 
-BENEATH = {"core", "attempt", "allocate_address", "create_stream", "create_event", "blocking"}
+BENEATH = {
+    "core", "attempt", "allocate_address", "create_stream", "create_event", "blocking", "give_up",
+    "compile_source", "load_compiled",
+}  # fmt: skip
 """What the flavours build on, which is neither's own."""
 ENDS = {"close": "aclose", "__enter__": "__aenter__", "__exit__": "__aexit__"}
 
