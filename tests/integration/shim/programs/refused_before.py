@@ -55,7 +55,7 @@ wish.Width, wish.Height, wish.NumChannels = 64, 64, 1
 wish.Format = driver.CUarray_format.CU_AD_FORMAT_FLOAT
 array = done(driver.cuArrayCreate(wish))
 refused()
-names(driver.cuArrayDestroy(array), driver.cuArrayDestroy(array))
+names(driver.cuArrayDestroy(array))
 
 other = done(driver.cuModuleLoadData(KERNELS))
 refused()
