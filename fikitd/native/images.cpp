@@ -307,11 +307,9 @@ uint64_t variable_bytes(const std::vector<uint8_t>& image) {
     if (is_elf(given)) return Elf(given).variable_bytes();
     if (!is_fatbin(given)) return text_variable_bytes(given);
     uint64_t most = 0, size = 0;
-    for (Bytes left = given.subspan(number(given, 6, 2), number(given, 8, 8)); !left.empty();
-         left = left.subspan(size)) {
-        check_entry(left, size);
+    for (Bytes left = given.subspan(number(given, 6, 2), number(given, 8, 8));
+         !left.empty() && check_entry(left, size) == nullptr; left = left.subspan(size))
         most = std::max(most, entry_variable_bytes(left));
-    }
     return most;
 }
 

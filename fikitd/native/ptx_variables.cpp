@@ -105,6 +105,7 @@ uint64_t number_of(std::string_view text) {
 // ".b8" to ".b128", ".u32", ".bf16x2" and their like, in bytes; 0: no type.
 uint64_t width_of(std::string_view directive) {
     const size_t digits = directive.find_first_of("0123456789");
+    if (digits == std::string_view::npos) return 0;
     const std::string_view kind = directive.substr(0, digits);
     if (kind != ".b" && kind != ".s" && kind != ".u" && kind != ".f" && kind != ".bf") return 0;
     const bool pair = directive.ends_with("x2");

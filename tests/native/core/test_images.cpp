@@ -403,8 +403,11 @@ void variables_of_machine_code() {
     Bytes entries = entry(machine_code, bare);
     append(entries, entry(ptx, Bytes(declares.begin(), declares.end())));
     append(entries, entry(machine_code, with));
+    CHECK_EQUAL(wrong_with(fatbin(entries)), "");
     CHECK_EQUAL(bytes_of(fatbin(entries)), 5000u);
-    CHECK_EQUAL(bytes_of(fatbin(packed(machine_code, lz4, 16))), 0u);
+    const Bytes unread = packed(machine_code, lz4, 16);
+    CHECK_EQUAL(wrong_with(unread), "");
+    CHECK_EQUAL(bytes_of(unread), 0u);
 }
 
 // The sanitizers watch.
