@@ -12,13 +12,16 @@ namespace fikit {
 namespace {
 
 // What a call takes of the session's memory, at most; 0: nothing.
-uint64_t bytes_wanted(const Operation& operation) {
+uint64_t bytes_wanted(const Session& session) {
+    const Operation& operation = *session.head;
     const uint32_t call = operation.as<fikit_call_record>().call;
     if (call == fikit_call_memory_allocate) {
         fikit_request_memory_allocate request;
         std::memcpy(&request, operation.payload(), sizeof request);
         return request.size + Arena::granule;
     }
+    if (call == fikit_call_module_load)
+        return session.compiled != nullptr ? session.compiled->variable_bytes : 0;
     fikit_request_array_create request;
     if (call != fikit_call_array_create) return 0;
     std::memcpy(&request, operation.payload(), sizeof request);
@@ -86,14 +89,14 @@ bool Core::may_bring_more(Session& session) {
 // which the device had no room also waits until nobody keeps any.
 bool Core::may_allocate(Session& session) {
     constexpr Nanoseconds patience = 1'000'000'000;
-    const uint64_t wanted = bytes_wanted(*session.head);
+    const uint64_t wanted = bytes_wanted(session);
     if (wanted == 0) return true;
     const uint64_t limit = memory_limit_of(session);
     memory_wanted_ |= session.short_of_memory;
     const bool fits =
         !session.short_of_memory && (limit == 0 || session.memory_bytes.load() + wanted <= limit);
     const bool returning =
-        arrays_going_.load() > 0 || std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+        memory_going_.load() > 0 || std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
             return other->state != Session::State::running || other->freeing.load() ||
                    !other->frees.empty() || (session.short_of_memory && other->kept_bytes.load() > 0);
         });

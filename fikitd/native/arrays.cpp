@@ -200,14 +200,14 @@ void Core::release_arrays(Session& session) {
     session.arrays.clear();
     session.textures.clear();
     // Until then the arrays are the tenant's, as what stacks take is: nothing else discharges them.
-    arrays_going_.fetch_add(1);
+    memory_going_.fetch_add(1);
     when_idle([this, held] {
         for (const auto& [value, surface] : held->textures) destroy(driver_, value, surface);
         for (const auto& [handle, array] : held->arrays) {
             destroy(driver_, array);
             ledger_.change(-static_cast<int64_t>(array.bytes));
         }
-        arrays_going_.fetch_sub(1);
+        memory_going_.fetch_sub(1);
     });
 }
 

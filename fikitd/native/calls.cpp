@@ -185,8 +185,9 @@ class CallHandler {
         if (compiled.variable_bytes > 0) {
             const std::lock_guard lock(core_.memory_mutex_);
             const uint64_t limit = core_.memory_limit_of(session_);
-            constexpr uint64_t most = uint64_t{1} << 46;  // more than any GPU has: the driver will say so
-            const uint64_t bytes = compiled.variable_bytes > most && limit == 0 ? 0 : compiled.variable_bytes;
+            // Without a limit the driver will say so.
+            const bool too_many = compiled.variable_bytes == too_many_bytes;
+            const uint64_t bytes = too_many && limit == 0 ? 0 : compiled.variable_bytes;
             const CUresult result = session_.arena->charge(bytes, limit);
             if (result != CUDA_SUCCESS) return result;
             module.variable_bytes = bytes;
@@ -218,7 +219,7 @@ class CallHandler {
             jit.complain(wrong);
             return CUDA_ERROR_INVALID_IMAGE;
         }
-        compiled.variable_bytes = variable_bytes(image);
+        compiled.variable_bytes = std::min(variable_bytes(image), too_many_bytes);
         const CUresult result = driver_.cuLibraryLoadData_(&module.library, image.data(), jit.options(),
                                                            jit.values(), jit.count(), nullptr, nullptr, 0);
         // What is known of its kernels is of the machine code, which the options make another.

@@ -294,9 +294,12 @@ void Core::unregister_when_idle(SharedMemory&& memory, SharedMemory&& with) {
 
 void Core::unload_when_idle(const SessionModule& module) {
     if (module.library == nullptr) return;
-    when_idle([this, module] {
+    const uint32_t counts = module.variable_bytes > 0 ? 1 : 0;
+    memory_going_.fetch_add(counts);
+    when_idle([this, module, counts] {
         driver_.cuLibraryUnload_(module.library);
         ledger_.change(-static_cast<int64_t>(module.variable_bytes));
+        memory_going_.fetch_sub(counts);
     });
 }
 

@@ -392,7 +392,7 @@ class Core {
     Ledger ledger_;                          // of the tenant's memory, here and in its other executors
     std::atomic<uint64_t> kept_bytes_{0};    // of all sessions
     bool memory_wanted_ = false;             // somebody waits for what others keep
-    std::atomic<uint32_t> arrays_going_{0};  // sessions that are over and whose arrays are not yet destroyed
+    std::atomic<uint32_t> memory_going_{0};  // idle jobs after which the tenant has more
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 

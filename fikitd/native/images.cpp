@@ -28,6 +28,11 @@ constexpr uint64_t elf_magic = 0x464c457f, fatbin_magic = 0xba55ed50;
 constexpr std::string_view archive_magic = "!<arch>\n";
 constexpr size_t member_header = 60;
 
+// Of a fatbin's entry.
+constexpr uint64_t ptx = 1, machine_code = 2;
+uint64_t kind_of(Bytes entry) { return number(entry, 0, 2); }
+uint64_t packing_of(Bytes entry) { return number(entry, 40, 8) & 0x1f000; }
+
 // As LZ4's block format has it; the driver unpacks without looking.
 bool is_lz4(Bytes packed, uint64_t expected) {
     uint64_t at = 0, made = 0;
@@ -65,14 +70,13 @@ class Elf {
     }
     // An object file of the host's, with fat binaries in sections of theirs, or an image.
     const char* wrong_object() const;
-    // Those of a sound image: what has a section without content, but for what is no device memory, and what
-    // has one with it.
+    // Of a sound image's sections without content, but for shared and local memory, and of initial values.
     uint64_t variable_bytes() const {
         uint64_t sum = 0;
         for (uint64_t i = 0; i < count(); ++i) {
             const std::string_view called = name(i);
             const bool own = called.starts_with(".nv.shared") || called.starts_with(".nv.local");
-            if (called == ".nv.global.init" || (type(i) == without_content && !own))
+            if (called == ".nv.global.init" || (is_empty_section(type(i)) && !own))
                 sum += std::min(at(section(i) + 32, 8), UINT64_MAX - sum);
         }
         return sum;
@@ -101,7 +105,7 @@ class Elf {
         return nullptr;
     }
 
-    static constexpr uint64_t symbols = 2, strings = 3, added = 4, without_content = 8, relocations = 9;
+    static constexpr uint64_t symbols = 2, strings = 3, added = 4, relocations = 9;
     static constexpr uint64_t reserved = 0xff00, cuda = 190;
 
     uint64_t at(uint64_t offset, size_t width) const { return number(image_, offset, width); }
@@ -163,7 +167,7 @@ bool ends(Bytes text) { return std::ranges::find(text, 0) != text.end(); }
 // to what is asked here.
 const char* check_entry(Bytes entry, uint64_t& size) {
     constexpr uint64_t least = 64, most_unpacked = uint64_t{1} << 30;
-    constexpr uint64_t ptx = 1, machine_code = 2, lz4 = 0x2000, zstd = 0x8000;
+    constexpr uint64_t lz4 = 0x2000, zstd = 0x8000;
     if (entry.size() < least) return "fatbin entry beyond its end";
     const auto at = [&](uint64_t offset, size_t bytes) { return number(entry, offset, bytes); };
     const uint64_t header = at(4, 4), content = at(8, 8), packed = at(16, 4), options = at(20, 4);
@@ -172,17 +176,18 @@ const char* check_entry(Bytes entry, uint64_t& size) {
     if (options != 0 && (!within(options, 8, header) || !within(at(options, 4), at(options + 4, 4), header)))
         return "options of a fatbin entry beyond its header";
     if (packed > content) return "packed content of a fatbin entry beyond its end";
-    if (options == 0 && at(0, 2) == ptx)
+    if (options == 0 && kind_of(entry) == ptx)
         return "fatbin entry of PTX without options";  // the linker reads them
     if (options != 0 && !ends(entry.subspan(at(options, 4), header - at(options, 4))))
         return "options of a fatbin entry beyond its header";
     size = header + content;
-    const uint64_t packing = at(40, 8) & 0x1f000;
+    const uint64_t packing = packing_of(entry);
     if (packing != 0) {
         if (packed == 0 || at(56, 8) == 0) return "packed fatbin entry without content";
         if (at(56, 8) > most_unpacked) return "fatbin entry of more than 1 GiB";
-        if (at(0, 2) != ptx && at(0, 2) != machine_code) return nullptr;  // packed in a way of their own
-        if (packing == zstd) return nullptr;                              // the driver looks itself
+        if (kind_of(entry) != ptx && kind_of(entry) != machine_code)
+            return nullptr;                   // packed in a way of their own
+        if (packing == zstd) return nullptr;  // the driver looks itself
         if (packing != lz4) return "fatbin entry that is packed in an unknown way";
         return is_lz4(entry.subspan(header, packed), at(56, 8)) ? nullptr
                                                                 : "damaged content of a fatbin entry";
@@ -213,10 +218,9 @@ uint64_t text_variable_bytes(Bytes text) {
 
 // Of a sound one.
 uint64_t entry_variable_bytes(Bytes entry) {
-    constexpr uint64_t ptx = 1, packing = 0x1f000;
-    if ((number(entry, 40, 8) & packing) != 0) return 0;
+    if (packing_of(entry) != 0) return 0;
     const Bytes content = entry.subspan(number(entry, 4, 4), number(entry, 8, 8));
-    if (number(entry, 0, 2) == ptx) return text_variable_bytes(content);
+    if (kind_of(entry) == ptx) return text_variable_bytes(content);
     return is_elf(content) ? Elf(content).variable_bytes() : 0;
 }
 

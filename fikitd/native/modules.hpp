@@ -22,13 +22,16 @@ struct SessionModule {
     uint64_t variable_bytes = 0;  // charged
 };
 
+// More than any GPU has: of variables whose size cannot be told, too.
+constexpr uint64_t too_many_bytes = uint64_t{1} << 46;
+
 // What is compiled, and not on the GPU yet. The driver may write its logs until it is.
 struct Compiled {
     explicit Compiled(std::span<const uint8_t> options) : jit(options) {}
 
     Jit jit;
     SessionModule module;
-    uint64_t variable_bytes = 0;  // to be charged; UINT64_MAX: that cannot be told
+    uint64_t variable_bytes = 0;  // to be charged, at most too_many_bytes
 };
 
 }  // namespace fikit

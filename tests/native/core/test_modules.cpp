@@ -151,13 +151,50 @@ void variables_count_and_are_limited() {
     rig.turn_until([&] { return null_driver::live().modules == before.modules + 2; });
 }
 
+// What was unloaded, or left by a session that is over, counts until it is: who loads waits for that.
+void variables_on_their_way_back_are_waited_for() {
+    Rig rig;
+    Tenant busy = rig.ready("busy"), tenant;
+    const auto before = null_driver::live();
+    const std::string_view code = ".global .b8 x[786432];";
+    for (const bool ends : {false, true}) {
+        CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 0, 1u << 20), "");
+        uint32_t module = 0;
+        rig.while_turning([&] { CHECK_EQUAL(load(tenant, code, module), 0); });
+        hold_all(rig);
+        launch(busy);
+        rig.settle();
+        if (ends) {
+            rig.while_turning([&] { CHECK(rig.core().end("a", CUDA_ERROR_UNKNOWN, "a test")); });
+            CHECK_EQUAL(rig.attach("b", 5, tenant, 1.0, 0, 1u << 20), "");
+        } else {
+            rig.while_turning([&] { CHECK_EQUAL(tenant->module_unload(module), 0); });
+        }
+        std::atomic<bool> loaded{false};
+        std::thread loading([&] {
+            CHECK_EQUAL(load(tenant, code, module), 0);
+            loaded = true;
+        });
+        // Longer than code waits for an idle GPU.
+        const Nanoseconds until = host_now() + 200'000'000;
+        rig.turn_until([&] { return host_now() > until; });
+        CHECK(!loaded.load());
+        release_all(rig);
+        rig.turn_until([&] { return loaded.load(); });
+        loading.join();
+        rig.while_turning([&] { CHECK_EQUAL(tenant->module_unload(module), 0); });
+        rig.turn_until([&] { return null_driver::live().modules == before.modules; });
+        rig.while_turning([&] { rig.core().end(ends ? "b" : "a", CUDA_ERROR_UNKNOWN, "a test"); });
+    }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(compiling_keeps_nobody_from_anything), CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
         CASE(what_cannot_be_loaded_is_unloaded),    CASE(what_nobody_waits_for_is_unloaded),
-        CASE(variables_count_and_are_limited),
+        CASE(variables_count_and_are_limited),      CASE(variables_on_their_way_back_are_waited_for),
     };
     return run_cases(cases, count, arguments);
 }
