@@ -84,6 +84,13 @@ class Client:
             if answered in (identifier, 0):
                 return reply
 
+    def subscribe(self) -> None:
+        """To events; what happens before the daemon said so is told to nobody."""
+        identifier = self.send(p.Subscribe())
+        while (answered := self.receive())[0] != identifier:
+            pass
+        assert answered[1].kind == "subscribed"
+
     def pid_of(self, job: str) -> int:
         """Of its command, once the daemon has learnt it, which it may after the command's first output."""
         while (pid := self.ask(p.Show(target=job)).job.pid) is None:

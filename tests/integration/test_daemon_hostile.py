@@ -67,8 +67,7 @@ def test_a_flood_of_requests(daemon: Daemon) -> None:
 def test_a_subscriber_that_does_not_read_loses_events_and_holds_up_nobody(daemon: Daemon) -> None:
     slow, quick = daemon.client(), daemon.client()
     for subscriber in (slow, quick):
-        subscriber.send(p.Subscribe())
-        assert subscriber.receive()[1].kind == "subscribed"
+        subscriber.subscribe()
     teller = daemon.client()
     session = teller.ask(p.OpenSession(name="busy")).session
     before = memory_of(daemon)
@@ -345,7 +344,7 @@ def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_dae
     stopped_daemon.configure(settings=text.replace("command = [", late))
     daemon = stopped_daemon.start()
     first, watcher, owner = daemon.client(), daemon.client(), daemon.client()
-    watcher.send(p.Subscribe())
+    watcher.subscribe()
     first.send(p.OpenSession(name="first"))
     while watcher.receive()[1].kind != "executor_started":
         pass

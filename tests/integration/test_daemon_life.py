@@ -91,7 +91,7 @@ def next_event(client: Client, kind: str) -> Any:
 
 def test_reload(daemon: Daemon, client: Client) -> None:
     assert daemon.process is not None
-    client.send(p.Subscribe())
+    client.subscribe()
     daemon.configure("[device.typo]\nx = 1\n")
     daemon.process.send_signal(signal.SIGHUP)
     assert "typo" in next_event(client, "reload_refused").detail["reason"]
@@ -142,7 +142,7 @@ def test_sigterm_does_not_wait_for_a_session_that_is_given_up(stopped_daemon: Da
     late = "command = ['/bin/sh', '-c', 'sleep 2; exec \"$@\"', 'sh', "
     stopped_daemon.configure(settings=text.replace("command = [", late))
     client, events = stopped_daemon.start().client(), stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     client.send(p.OpenSession(name="impatient"))
     next_event(events, "executor_started")
     assert stopped_daemon.process is not None
@@ -158,7 +158,7 @@ def test_sigterm_ends_an_executor_that_starts(stopped_daemon: Daemon) -> None:
     never = "command = ['/bin/sh', '-c', 'exec sleep 1000', 'sh', "
     stopped_daemon.configure(settings=text.replace("command = [", never))
     client, events = stopped_daemon.start().client(), stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     client.send(p.OpenSession(name="waits"))
     executor = next_event(events, "executor_started").detail["pid"]
     assert stopped_daemon.process is not None
@@ -173,7 +173,7 @@ def test_a_daemon_that_ends_takes_no_new_work_whatever_it_is_told(stopped_daemon
     stopped_daemon.configure(settings=text.replace("drain_seconds = 0.0", "drain_seconds = 300.0"))
     client = stopped_daemon.start().client()
     events = stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     assert isinstance(client.ask(p.OpenSession(name="stays")), p.SessionOpened)
     assert stopped_daemon.process is not None
     stopped_daemon.process.send_signal(signal.SIGTERM)
@@ -191,7 +191,7 @@ def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
     stopped_daemon.configure(settings=text.replace("drain_seconds = 0.0", "drain_seconds = 300.0"))
     client = stopped_daemon.start().client()
     events = stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     client.ask(p.OpenSession(name="stays"))
     job = client.ask(p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")).job
     next_event(events, "job_started")
@@ -412,8 +412,7 @@ def test_a_port_that_is_taken_is_named(stopped_daemon: Daemon) -> None:
 def test_events_are_only_the_peers_own(daemon: Daemon, client: Client, as_user: Any) -> None:
     def listen() -> str:
         mine = Client(daemon.socket)
-        mine.send(p.Subscribe())
-        assert mine.receive()[1].kind == "subscribed"
+        mine.subscribe()
         other = Client(daemon.socket)
         client.ask(p.OpenSession(name="roots"))
         session = other.ask(p.OpenSession(name="own")).session

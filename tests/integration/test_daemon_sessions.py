@@ -39,8 +39,7 @@ def test_open_session_hands_over_the_channel(daemon: Any, client: Any) -> None:
     assert (record.session, record.pid, record.state) == (opened.session, os.getpid(), "running")
     assert record.memory_limit_bytes == opened.memory_limit_bytes > 0
     events = daemon.client()
-    events.send(p.Subscribe())
-    assert events.receive()[1].kind == "subscribed"
+    events.subscribe()
     os.close(lifeline)
     client.descriptors.remove(lifeline)
     while (ended := events.receive()[1]).session != opened.session:
@@ -80,7 +79,7 @@ def test_killed_daemon_takes_its_sessions_over(daemon: Any, client: Any) -> None
 @needs_double
 def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
     events = daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     kept = client.ask(p.OpenSession(name="kept", isolated=True))
     lost = client.ask(p.OpenSession(name="lost"))
     refused = client.ask(p.OpenSession(name="crash"))
@@ -96,7 +95,7 @@ def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
 
 def test_a_session_that_comes_as_its_executor_is_killed_gets_another(daemon: Any, client: Any) -> None:
     events = daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     client.ask(p.OpenSession(name="first"))
     for _ in range(10):  # in whichever order the daemon finds the two when it goes on
         while (event := events.receive()[1]).kind != "executor_started":
@@ -140,7 +139,7 @@ def test_an_executor_answers_a_daemon_that_was_stopped(stopped_daemon: Any) -> N
     daemon = stopped_daemon.start()
     client = daemon.client()
     events = daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     session = client.ask(p.OpenSession(name="kept")).session
     while (event := events.receive()[1]).kind != "executor_started":
         pass
@@ -164,7 +163,7 @@ def test_idle_executor_stops(stopped_daemon: Any) -> None:
     )
     client = stopped_daemon.start().client()
     events = stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     session = client.ask(p.OpenSession(name="short")).session
     client.ask(p.Kill(target=session))
     while (event := events.receive()[1]).kind != "executor_ended":
@@ -174,7 +173,7 @@ def test_idle_executor_stops(stopped_daemon: Any) -> None:
 
 def test_an_isolated_session_s_executor_ends_with_it(client: Any, daemon: Any) -> None:
     events = daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     kept = client.ask(p.OpenSession(name="kept"))
     over = client.ask(p.OpenSession(name="over", isolated=True))
     executor = client.ask(p.Show(target=over.session)).session.executor
@@ -190,7 +189,7 @@ def test_an_executor_starts_with_the_job_whose_session_will_come(
     client: Any, daemon: Any, isolated: bool
 ) -> None:
     events = daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     sleep = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", isolated=isolated)
     jobs = [client.ask(sleep).job.job for _ in range(2)]
     domains = []
@@ -211,7 +210,7 @@ def test_an_executor_starts_with_the_job_whose_session_will_come(
 def test_of_the_logs_of_executors_that_have_ended_the_latest_are_kept(stopped_daemon: Any) -> None:
     stopped_daemon.prologue = "import fikitd.executor.supervisor_launch as launch; launch.KEPT_LOGS = 2; "
     client, events = stopped_daemon.start().client(), stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     lives = client.ask(p.OpenSession(name="lives")).session
     names = [client.ask(p.Show(target=lives)).session.executor]
     for number in range(4):
@@ -232,7 +231,7 @@ def test_a_full_gpu_gives_the_place_of_an_idle_executor(stopped_daemon: Any) -> 
     stopped_daemon.configure(settings=settings.replace("[executor]", "[executor]\nmax_per_gpu = 2"))
     client = stopped_daemon.start().client()
     events = stopped_daemon.client()
-    events.send(p.Subscribe())
+    events.subscribe()
     idle = client.ask(p.OpenSession(name="idle")).session
     client.ask(p.Kill(target=idle))
     first = client.ask(p.OpenSession(name="first", isolated=True))

@@ -61,7 +61,7 @@ while True:
 
 def test_a_job_whose_executor_was_killed_holds_no_memory(daemon: Daemon, client: Client) -> None:
     watcher = daemon.client()
-    watcher.send(p.Subscribe())
+    watcher.subscribe()
     command = [sys.executable, "-P", "-c", HOLDER]
     job = client.ask(p.Submit(command=command, environment=dict(os.environ), directory="/")).job.job
     assert client.ask(p.ReadLogs(job=job, follow=True)).data == b"ready", client.ask(p.Show(target=job))

@@ -45,15 +45,9 @@ for turn in range(1_000_000):
 """
 
 
-def subscribe(client: Client) -> None:
-    client.send(p.Subscribe())
-    while client.receive()[1].kind != "subscribed":
-        pass
-
-
 def wait_for(client: Client, what: Callable[[p.Sessions], bool]) -> p.Sessions:
     """The sessions once they are so; an event follows each change, so this asks no more often than that."""
-    subscribe(client)
+    client.subscribe()
     while True:
         sessions: p.Sessions = client.ask(p.ListSessions())
         if what(sessions):
@@ -73,7 +67,7 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
     assert line(holder) == "ready"
     assert session.memory_information().free <= before - (256 << 20)
     watcher = daemon.client()
-    subscribe(watcher)
+    watcher.subscribe()
     holder.kill()
     while watcher.receive()[1].kind != "session_ended":
         pass

@@ -12,7 +12,6 @@ from fikit import protocol as p
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX
 from tests.integration.end_to_end.raw_channel import NOTES_OFFSET, RawChannel
-from tests.integration.end_to_end.test_faults import subscribe
 from tests.integration.end_to_end.test_refusals import still_works
 
 Connect = Callable[..., fikit.Session]
@@ -65,7 +64,7 @@ def test_a_kernels_name_is_what_the_module_calls_it(daemon: Daemon, session: fik
 def test_an_assertion_whose_text_is_none(daemon: Daemon, connect: Connect) -> None:
     culprit, neighbour = connect(name="culprit"), connect(name="neighbour")
     watcher = daemon.client()
-    subscribe(watcher)
+    watcher.subscribe()
     culprit.load(FAILS).kernel("fails").launch(grid=1, block=1)
     for session in (culprit, neighbour):
         with pytest.raises(fikit.SessionLostError) as caught:

@@ -18,7 +18,6 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import SETTINGS
-from tests.integration.end_to_end.test_faults import subscribe
 
 pytestmark = pytest.mark.shares_daemon
 
@@ -41,7 +40,7 @@ class Tenant:
         self.inbox = mmap.mmap(inbox, 4096, prot=mmap.PROT_READ)
         self.outbox = mmap.mmap(outbox, os.fstat(outbox).st_size)
         self.ring, self.ring_bytes = struct.unpack_from("<QQ", self.outbox, 8)
-        subscribe(self.client)
+        self.client.subscribe()
 
     def write(self, record: bytes, head: int | None = None) -> None:
         self.outbox[self.ring : self.ring + len(record)] = record

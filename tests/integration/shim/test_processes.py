@@ -355,7 +355,7 @@ def test_two_programs_share_by_priority(daemon: Served, client: Client) -> None:
     ],
 )
 def test_a_program_may_be_called_anything(shared: Runner, client: Client, name: bytes, shown: str) -> None:
-    client.send(protocol.Subscribe())
+    client.subscribe()
     text = """
 import ctypes
 name = ctypes.c_char_p.in_dll(ctypes.CDLL(None), "program_invocation_short_name")
