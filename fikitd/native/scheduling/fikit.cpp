@@ -126,7 +126,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         witness(high, made);
-        if (made.plan.length > high.step_time) [[unlikely]]
+        if (made.longest > high.step_time) [[unlikely]]
             outlasted_.issued(high.session, work.key, made.plan.sms, statistics_[high.session].steps);
     }
 }
@@ -270,6 +270,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     high.beside = high.unplanned = high.tried = false;
     high.suspect = max_sessions;
     high.suspect_block = 0;
+    high.outlasting.key = 0;
     for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
 }
 
@@ -303,8 +304,9 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     }
     if (outlasted)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
-    else if (high.spent > statistics.bound)
-        blame_outlasting(session, high);
+    else if (high.spent > statistics.bound && high.outlasting.key != 0)
+        // It may be over by now: often a step is told of with the next one. Others beside it are foreseen.
+        outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
     const bool unmeasured = high.fills && high.unmeasured > high.lasting / unmeasured_part;
@@ -336,16 +338,20 @@ Decision Fikit::wait(unsigned session, Refusal reason) {
 inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused, bool& full) const {
     if (moment.beside && (runs_ == operations || gated_operations_ > runs_)) return false;
     if (gated_operations_ == 0) return true;
-    if (moment.beside && unknowns_ > 0 && unknown(sessions_[session].head)) return false;
-    const Nanoseconds most = Levels::in_flight(moment.beside), all = refused ? most : together * most;
+    const Work& head = sessions_[session].head;
+    if (moment.beside && unknowns_ > 0 && unknown(head)) return false;
     const Nanoseconds ahead = moment.busy - moment.now;
+    Nanoseconds most = Levels::in_flight(moment.beside);
+    if (moment.beside && ahead >= least_near)
+        most = std::min(most, near(moment.now, moment.busy + std::max(head.expected, head.longest)));
+    const Nanoseconds all = refused ? most : together * most;
     if (gated_operations_ > runs_) {  // of those that are not followed only what they are expected to take
         full = gated_in_flight_ >= all;
         return !full;
     }
     const Running& first = running(0);
     const Own& own = own_[session];
-    const Own::Stream& stream = own.streams[sessions_[session].head.stream];
+    const Own::Stream& stream = own.streams[head.stream];
     if (!moment.beside) {
         // What leaves SMs free is in nobody's way, however long it lasts.
         full = charged_ - first.charge >= all || std::min(charged_, ahead) >= all;
@@ -357,7 +363,7 @@ inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused
         full = true;
         return false;
     }
-    const bool own_first = first.session == session && first.stream == sessions_[session].head.stream;
+    const bool own_first = first.session == session && first.stream == head.stream;
     const Nanoseconds behind = own_first ? stream.length - first.plan.length : stream.length;
     return behind < most && std::min(stream.length, ahead) < most;
 }

@@ -43,8 +43,8 @@
 //               (outlasted.hpp): it goes where steps were late by less than the bound, less what the session
 //               has to catch up with. To be measured, it goes where no more than one and a half times the
 //               bound is foreseen (what is spared counts once), whatever the trust; and again, now and then,
-//               where they were late by little more. Such steps lower no trust. Of steps beside it and
-//               others those tell that were over their bound.
+//               where they were late by little more. Such steps lower no trust. Of steps beside it for a
+//               part of them, or beside others too, those tell that were over their bound.
 //   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
 //               foreseen begins anew, and an error of each launch is one of the step. So its launches are
 //               measured place by place, and while more than a 64th of a step was not, one step in eight,
@@ -55,6 +55,8 @@
 //               by how much it outlasts that. On one stream less than the bound may be in flight besides
 //               one operation, of all less than `together` times that; or just the bound while what goes
 //               first by fairness does not fit: what is queued must not take its room again and again.
+//               Of what high work will find there the bound is an eighth of that one's step: when kernels
+//               end that are far behind others is known to some 10 us, which short answers have not to spare.
 //               While no high session is near, the bound (a larger one) is on what the whole GPU would take:
 //               long kernels of a few blocks are in nobody's way, but one behind another on one stream they
 //               take long to be over, so there only two of them.
@@ -192,6 +194,8 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds patience = 4;
     // What several sessions may have in flight together, by what one may: their kernels run side by side.
     static constexpr Nanoseconds together = 2;
+    // Of what high work will find there, such a part of its step at most, but no less than that.
+    static constexpr Nanoseconds near_part = 8, least_near = 30'000;
     static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
     static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
     static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
@@ -301,6 +305,10 @@ class Fikit final : public Levels {
         bool side_by_side() const { return stream() == all_streams; }
         unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
+        struct Outlasting {
+            uint64_t key = 0;  // 0: none
+            uint16_t sms = 0;
+        } outlasting;  // of the kernels beside this step that outlast one, the latest
     };
     // What a gated session has in flight: on each stream one behind another.
     struct Own {
@@ -356,6 +364,8 @@ class Fikit final : public Levels {
         high.tried |= running.tried;
         high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
         suspect(high, running);
+        if (running.known && running.longest > high.step_time) [[unlikely]]
+            high.outlasting = {running.plan.key, running.plan.sms};
     }
     bool shows_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void look_for_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
@@ -380,7 +390,6 @@ class Fikit final : public Levels {
                          Nanoseconds others);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, uint32_t position, Nanoseconds now);
-    void blame_outlasting(unsigned session, const High& high);
     void close_step(unsigned session, High& high, uint32_t position, Nanoseconds now);
     void set_bound(High& high) const {
         const auto share = bounds_.delay_share * static_cast<double>(high.step_time + high.spared);
@@ -451,6 +460,7 @@ class Fikit final : public Levels {
         return may;
     }
     static bool unknown(const Work& work) { return computes(work.engine) && !work.known; }
+    Nanoseconds near(Nanoseconds now, Nanoseconds until) const;
     bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision search(unsigned session, const Moment& moment, Refusal& refusal);

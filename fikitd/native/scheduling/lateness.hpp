@@ -191,26 +191,29 @@ struct Fikit::Course {
 inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     if (plan.length <= high.step_time) return false;
     for (unsigned run = 0; run < runs_; ++run)
-        if (running(run).plan.length > high.step_time) return false;
+        if (running(run).longest > high.step_time) return false;
     return true;
-}
-
-// A step beside more than one kernel was over its bound. If some that are in flight outlast steps, it was the
-// one of them with the longest blocks: the others are foreseen.
-[[gnu::noinline]] inline void Fikit::blame_outlasting(unsigned session, const High& high) {
-    const Plan* longest = nullptr;
-    for (unsigned at = 0; at < runs_; ++at) {
-        const Running& run = running(at);
-        if (run.known && run.plan.length > high.step_time &&
-            (longest == nullptr || run.plan.block > longest->block))
-            longest = &run.plan;
-    }
-    if (longest != nullptr) outlasted_.measured(session, longest->key, longest->sms, high.spent, high.bound);
 }
 
 // Nothing of the high session is on the GPU, and by what its pauses were like nothing will be until then.
 inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds until) {
     return high.outstanding == 0 && high.sequence->silence.lasts(now - high.end, until - high.end);
+}
+
+// How much may be in flight of what is not over before high work comes; without a bound, if none will by
+// then.
+[[gnu::noinline]] inline Nanoseconds Fikit::near(Nanoseconds now, Nanoseconds until) const {
+    Nanoseconds most = INT64_MAX;
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        const High& high = highs_[std::countr_zero(left)];
+        if (high.step_time == 0) continue;
+        const Sequence& sequence = *high.sequence;
+        Nanoseconds next = now;
+        if (high.outstanding == 0 && sequence.known()) next = sequence.expected();
+        if (next >= until || (next <= now && is_silent(high, now, now + bounds_.in_flight))) continue;
+        most = std::min(most, std::max(least_near, high.step_time / near_part));
+    }
+    return most;
 }
 
 // Is it later behind that launch than the idle time until it waits makes good? And a quarter more: that may

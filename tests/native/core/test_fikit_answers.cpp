@@ -1,0 +1,97 @@
+// The policy `fikit` beside answers that are short, or are told of late.
+#include "policy_tests.hpp"
+
+using namespace fikit;
+using namespace fikit::scheduling;
+using namespace fikit::test;
+
+namespace {
+
+// A session that answers once a millisecond, and one whose kernels of 20 us leave it room on all SMs. How
+// many of these may be in flight so long after an answer began?
+unsigned fit_behind_each_other(Nanoseconds answer, Nanoseconds after) {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high = small(answer), low = small(20 * us);
+    high.key = 1;
+    low.key = 1000;
+    Nanoseconds now = 100 * ms;
+    for (int number = 0; number < 100; ++number, now += ms) {
+        policy->issued(0, high, now);
+        policy->awaited(0, false, now);
+        policy->completed(0, high, 0, now + answer + 5 * us);
+    }
+    now += after - ms;
+    for (unsigned fit = 0;; ++fit) {
+        low.gated = false;
+        policy->arrived(1, low, now);
+        const Decision decision = policy->decide(now);
+        if (decision.verdict == Verdict::wait) return fit;
+        low.gated = true;
+        low.partition = decision.verdict == Verdict::whole ? uint8_t{0} : uint8_t(decision.partition + 1);
+        policy->issued(1, low, now);
+    }
+}
+
+// When a row of kernels will be over is known the less the longer it is, and a short answer has no time for
+// that.
+void little_is_in_flight_when_a_short_answer_begins() {
+    CHECK(fit_behind_each_other(50 * us, 300 * us) >= 8);
+    CHECK(fit_behind_each_other(50 * us, 980 * us) <= 3);
+    CHECK(fit_behind_each_other(900 * us, 1980 * us) > 4);  // by its time, longer ones have
+}
+
+// A kernel of 1 ms comes in the middle of three steps of 240 us and keeps all that comes behind from the GPU,
+// which nobody foresees. It is over when the program tells, with its next step, that it waited. Does it go
+// there once more?
+bool goes_again(uint64_t key) {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work low = small(ms);
+    low.key = 2000;
+    Nanoseconds now = 100 * ms;
+    for (int step = 0; step < 103; ++step, now += 3 * ms) {
+        if (step > 0) policy->awaited(0, false, now);
+        const bool beside = step >= 100;
+        for (unsigned number = 0; number < 20; ++number) {
+            Work high = small(10 * us);
+            high.key = 1 + number;
+            const Nanoseconds at = now + number * 12 * us;
+            policy->issued(0, high, at);
+            if (beside && number == 5) {
+                low.gated = true;
+                policy->issued(1, low, at);
+            }
+            if (beside && number >= 5) continue;
+            policy->completed(0, high, 0, at + 11 * us);
+        }
+        if (!beside) continue;
+        policy->completed(1, low, 0, now + 1060 * us);
+        for (unsigned number = 5; number < 20; ++number) {
+            Work high = small(10 * us);
+            high.key = 1 + number;
+            policy->completed(0, high, 0, now + 1060 * us + number * 10 * us);
+        }
+    }
+    policy->awaited(0, false, now);
+    Work high = small(10 * us);
+    high.key = 1;
+    policy->issued(0, high, now);
+    low.gated = false;
+    low.key = key;
+    policy->arrived(1, low, now + us);
+    return policy->decide(now + us).verdict == Verdict::whole;
+}
+void what_is_over_when_a_late_step_is_told_of_is_judged() {
+    CHECK(!goes_again(2000));
+    CHECK(goes_again(3000));
+}
+
+}  // namespace
+
+int main() {
+    little_is_in_flight_when_a_short_answer_begins();
+    what_is_over_when_a_late_step_is_told_of_is_judged();
+}
