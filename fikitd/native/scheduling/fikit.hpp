@@ -417,7 +417,6 @@ class Fikit final : public Levels {
         const Nanoseconds slots = Nanoseconds{bounds_.multiprocessors} * work.per_sm * work.waves;
         return work.blocks < slots ? length * work.blocks / slots : length;
     }
-    static uint32_t waves(uint32_t blocks, uint32_t slots) { return (blocks + slots - 1) / slots; }
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const;

@@ -134,7 +134,7 @@ class Levels : public Policy {
         const Nanoseconds time = charge(work);
         if (partition == 0 || work.waves == 0) return time;
         const uint32_t slots = uint32_t{bounds_.partitions[partition - 1]} * work.per_sm;
-        return time * ((work.blocks + slots - 1) / slots) / work.waves;
+        return time * waves(work.blocks, slots) / work.waves;
     }
 
     Nanoseconds in_flight(bool beside) const {

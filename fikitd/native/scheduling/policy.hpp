@@ -24,6 +24,12 @@ enum class Engine : uint8_t { none, to_device, to_host, on_device, kernel, graph
 
 constexpr bool computes(Engine engine) { return engine >= Engine::kernel; }
 
+// In how many waves so many blocks run where there is room for `slots` at a time. A grid may have more than fit
+// the number, which is then the highest there is: nothing may be added to it.
+constexpr uint32_t waves(uint32_t blocks, uint32_t slots) {
+    return blocks / slots + (blocks % slots > 0 ? 1 : 0);
+}
+
 // What one operation is expected to do. The first block is the operation's own, the rest is the profile's.
 struct Work {
     uint64_t key = 0;     // the same for launches of one kernel in one shape; 0: not a launch

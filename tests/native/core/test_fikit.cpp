@@ -437,6 +437,12 @@ void none_starves() {
     CHECK(outcome.work > Bounds{}.starvation_share * 0.7);
 }
 
+void the_largest_grid_has_as_many_waves_as_it_takes() {
+    CHECK(waves(UINT32_MAX, 132 * 8) == 4'067'204);
+    CHECK(waves(UINT32_MAX, UINT32_MAX) == 1);
+    CHECK(waves(133, 132) == 2 && waves(132, 132) == 1 && waves(0, 132) == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -457,4 +463,5 @@ int main() {
     a_pause_that_comes_once_is_no_slack();
     launches_of_one_kernel_are_told_apart();
     none_starves();
+    the_largest_grid_has_as_many_waves_as_it_takes();
 }
