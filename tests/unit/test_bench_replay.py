@@ -169,6 +169,8 @@ def test_figures_agree_with_those_measured() -> None:
             for option in ("--in-flight-us", "--long-block-us", "--delay-least-us", "--delay-share")
             for value in ("nan", "inf", "-1", "1e300")
         ),
+        (["--hp", "bert_inf", "--lp", "bert_train", "--seconds", "1e-10"], "--seconds is from 1e-9"),
+        (["--hp", "bert_inf", "--lp", ",".join(["bert_inf"] * 64)], "at most 64 workloads pass a gate, not 65"),
         (["--hp", "bert_inf", "--lp", "bert_train", "--seed", str(2**64)], "--seed is from 0 to "),
         (["--hp", "bert_inf", "--lp", "bert_train", "--told-every", "-1"], "--told-every is from 0 to "),
         (
@@ -303,6 +305,27 @@ def test_exclusive_lets_nothing_run_beside_high_work() -> None:
     decisions = found["decisions"]
     assert decisions["confined"] == 0
     assert 0 < decisions["whole"] <= decisions["waited"] + 1  # nearly each had to wait first
+
+
+def test_a_grid_of_more_blocks_than_a_number_holds() -> None:
+    endless = Operation("kernel", "endless", 0, 0.0, 100.0, (2**31 - 1, 65535, 65535), (256, 1, 1), regs=32)
+    high = Workload("high", 1.0, (kernel("high", 132, 100.0),), 900.0)
+    low = Workload("low", 1.0, (*CHAIN, endless), 0.0)
+    setup = Setup(seconds=0.3, warmup=0.0)
+    assert Replayer([high, low]).compare(["high"], ["low"], setup)["hp_p99_ratio"] < 1.1
+
+
+def test_what_lasts_no_time_is_counted() -> None:
+    found = compared([kernel("high", 132, 100.0)], [kernel("low", 132, 0.0)], pause_us=900.0, policy="streams")
+    assert found["lp_of_bound"] == pytest.approx(1.0, abs=0.005)
+    assert found["lp_ratio"] > 0.8
+
+
+def test_beside_what_never_leaves_the_gpu_nothing_is_all_there_is() -> None:
+    busy, endless = [kernel("high", 132 * 100, 1e5)], [kernel("low", 132 * 100, 1e5)]
+    found = compared(busy, endless, pause_us=0.0)
+    assert found["lp_ratio"] == 0.0
+    assert found["lp_of_bound"] == 1.0
 
 
 def raw(iterations: list[int], works: list[float], idle: int = 100, filled: int = 0) -> dict[str, Any]:
