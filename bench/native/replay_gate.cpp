@@ -65,7 +65,8 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
     if (policy_ == nullptr) throw std::invalid_argument("no policy " + settings.policy);
     if (high.size() + low.size() > scheduling::max_sessions)
         throw std::invalid_argument("at most " + std::to_string(scheduling::max_sessions) +
-                                    " workloads pass a gate, not " + std::to_string(high.size() + low.size()));
+                                    " workloads pass a gate, not " +
+                                    std::to_string(high.size() + low.size()));
     for (const auto* programs : {&high, &low})
         for (const Program& program : *programs) {
             Session& session = sessions_.emplace_back();

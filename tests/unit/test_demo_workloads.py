@@ -161,6 +161,31 @@ def test_columns_in_another_order_without_the_optional_ones_and_with_others(tmp_
     assert (second.kind, second.dur_us, second.at_us, second.bytes) == ("gpu_memset", 4.0, 10.0, 1)
 
 
+@pytest.mark.parametrize("as_what", [int, float])
+def test_a_whole_number_is_one_however_it_is_written(tmp_path: Path, as_what: type) -> None:
+    row = [[*map(as_what, each)] if isinstance(each, list | tuple) else each for each in ROW]
+    row[1:2], row[4:7] = map(as_what, row[1:2]), map(as_what, row[4:7])
+    path = written(tmp_path / "traces", document(ops=[row]))
+    (only,) = load_workload("w", path).operations
+    assert (only.grid, only.block, only.shared_bytes, only.regs) == (tuple(ROW[2]), tuple(ROW[3]), *ROW[4:6])
+    path = written(tmp_path / "traces", document(ops=[changed(5, 40.5)]))
+    with pytest.raises(WorkloadError, match=r"ops\[0\], column regs: Expected `int"):
+        load_workload("w", path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "copy"),
+    [
+        *(("HtoD", "to_device"), ("DtoH", "to_host"), ("HtoA", "to_device"), ("AtoH", "to_host")),
+        *((kind, "on_device") for kind in ("DtoD", "PtoP", "AtoA", "AtoD", "DtoA", "HtoH")),
+    ],
+)
+def test_every_kind_of_copy_that_is_recorded(tmp_path: Path, kind: str, copy: str) -> None:
+    ops = [ROW, [*changed(0, "gpu_memcpy")]]
+    path = written(tmp_path / "traces", document(names=[f"Memcpy {kind} (Pinned -> Device)"], ops=ops))
+    assert load_workload("w", path).operations[1].copy == copy
+
+
 @pytest.mark.parametrize("place", [2, 3])
 @pytest.mark.parametrize("shape", [None, [0, 0, 0]])
 def test_a_kernel_of_unknown_shape_fills_the_gpu(tmp_path: Path, place: int, shape: Any) -> None:

@@ -36,7 +36,15 @@ _DIRECTIONS: Final[dict[str, Copy]] = {
     "DtoH": "to_host",
     "DtoD": "on_device",
     "PtoP": "on_device",
+    "HtoA": "to_device",
+    "AtoH": "to_host",
+    "AtoA": "on_device",
+    "AtoD": "on_device",
+    "DtoA": "on_device",
+    "HtoH": "on_device",
 }
+"""By what CUPTI calls them; A is an array, in the device's memory. One between host memory has its place in
+its stream, and takes nothing of the link."""
 _GZIP: Final = b"\x1f\x8b"
 _Index = Annotated[int, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
@@ -52,6 +60,7 @@ _Duration = Annotated[float, Meta(ge=0, le=1e10)]
 _UNKNOWN_GRID: Final = (132, 1, 1)
 _UNKNOWN_BLOCK: Final = (_THREADS_PER_BLOCK, 1, 1)
 _UNKNOWN_REGS: Final = 64
+_WHOLE: Final = 2.0**53
 """A kernel whose shape was not recorded counts as one that fills the GPU, a block on each multiprocessor."""
 
 
@@ -96,6 +105,15 @@ class Recording(Struct, frozen=True):
     names: list[str]
     columns: list[str]
     ops: Annotated[list[list[Any]], Meta(min_length=1)]
+
+
+def _number(text: str) -> float:
+    """JSON has one kind of number: 7.0, as who writes tables from columns with gaps writes it, is 7."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < _WHOLE else number
+
+
+_RECORDING: Final = msgspec.json.Decoder(Recording, float_hook=_number)
 
 
 class _File(Struct, frozen=True):
@@ -163,7 +181,7 @@ def load_workloads(names: Iterable[str], path: Path | None = None) -> list[Workl
         if name not in recordings:
             raise WorkloadError(f"no workload {name} in {path}", f"there are {', '.join(recordings)}")
         try:
-            found.append(workload_of(name, msgspec.json.decode(recordings[name], type=Recording)))
+            found.append(workload_of(name, _RECORDING.decode(recordings[name])))
         except (msgspec.DecodeError, ValueError, RecursionError) as error:  # the last: nested too deeply
             raise WorkloadError(f"workload {name} in {path} is malformed: {error}") from error
     return found

@@ -24,8 +24,8 @@ enum class Engine : uint8_t { none, to_device, to_host, on_device, kernel, graph
 
 constexpr bool computes(Engine engine) { return engine >= Engine::kernel; }
 
-// In how many waves so many blocks run where there is room for `slots` at a time. A grid may have more than fit
-// the number, which is then the highest there is: nothing may be added to it.
+// In how many waves so many blocks run where there is room for `slots` at a time. A grid may have more than
+// fit the number, which is then the highest there is: nothing may be added to it.
 constexpr uint32_t waves(uint32_t blocks, uint32_t slots) {
     return blocks / slots + (blocks % slots > 0 ? 1 : 0);
 }
