@@ -243,6 +243,21 @@ void an_elf_image() {
     CHECK_EQUAL(wrong_with(image), "");
     put(image, section(2) + 32, uint64_t{9999});
     CHECK_EQUAL(wrong_with(image), "ELF segment beyond its end");
+
+    // Sections may share bytes, but to read all of them must take no more than some times as long.
+    for (const size_t more : {5u, 12u}) {
+        image = elf();
+        const size_t all = image.size();
+        put(image, 40, uint64_t{all});
+        put(image, 60, static_cast<uint16_t>(sections + more));
+        append(image, Bytes(image.begin() + table, image.begin() + contents));
+        image.resize(image.size() + 64 * more);
+        for (size_t i = sections; i < sections + more; ++i) {
+            put(image, all + 64 * i + 4, 1u);
+            put(image, all + 64 * i + 32, uint64_t{image.size()});
+        }
+        CHECK_EQUAL(wrong_with(image), more == 5 ? "" : "ELF sections that are all in one place");
+    }
 }
 
 void a_fat_binary() {
@@ -326,6 +341,9 @@ void what_is_linked() {
     CHECK_EQUAL(wrong_in_link(object(joined(fatbin({}), Bytes(16)))), mixed);
     CHECK_EQUAL(wrong_in_link(object({1})), mixed);
     CHECK_EQUAL(wrong_in_link(object(fatbin(Bytes(63)))), "fatbin entry beyond its end");
+    Bytes endless = fatbin({});
+    put(endless, 6, uint16_t{0});  // behind which the next fatbin would be itself
+    CHECK_EQUAL(wrong_in_link(object(endless)), "fatbin beyond its end");
     damaged = object();
     damaged[4] = 1;
     CHECK_EQUAL(wrong_in_link(damaged), "not a 64-bit object file");
