@@ -217,12 +217,16 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="?")
     parser.add_argument("--renew", type=Path, metavar="FILE")
     options = parser.parse_args()
-    if options.renew:
-        options.renew.write_text(renewed(options.renew.read_text(), options.renew.parent))
-    elif options.results:
-        print(table(json.loads(options.results.read_text())))
-    else:
-        parser.error("name a result to print, or --renew a file")
+    named = options.renew or options.results or parser.error("name a result to print, or --renew a file")
+    try:
+        if options.renew:
+            options.renew.write_text(renewed(options.renew.read_text(), options.renew.parent))
+        else:
+            print(table(json.loads(options.results.read_text())))
+    except (OSError, ValueError) as error:
+        parser.error(f"cannot read {named}: {error}")
+    except (LookupError, TypeError, AttributeError):
+        parser.error(f"{named} is no result of a sharing benchmark, or names one that is none")
 
 
 if __name__ == "__main__":
