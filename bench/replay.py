@@ -17,6 +17,7 @@ and ``streams`` last 2 and 3 seconds at most: they repeat. The same input gives 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from pathlib import Path
@@ -29,7 +30,10 @@ from bench.replayed import POLICIES, Replayer, ReplayError, Rule, Setup
 
 
 def _names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
+    try:
+        return [name for row in csv.reader([text], strict=True) for name in row if name]
+    except csv.Error as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -40,7 +44,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     options = argparse.ArgumentParser(prog="bench.replay", description=str(__doc__).partition("\n")[0])
     options.add_argument("traces", nargs="?", type=Path, help="trace file (default: ours)")
-    options.add_argument("--hp", type=_names, help="high-priority workloads, parted by commas")
+    options.add_argument(
+        "--hp", type=_names, help="high-priority workloads, parted by commas; in quotes what has some"
+    )
     options.add_argument("--lp", type=_names, help="low-priority ones; a name may stand there several times")
     options.add_argument("--policy", choices=POLICIES, default="fikit")
     options.add_argument("--seconds", type=float, default=10.0, help="simulated time that is counted")

@@ -227,6 +227,14 @@ def test_names_that_would_steer_a_terminal_are_written_out(
     assert "there are a\\x1b[31m\\nb)\n" in capsys.readouterr().err
 
 
+def test_a_name_that_has_commas_stands_in_quotes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay.main(["--hp", 'bert_inf,"a, b"', "--lp", "bert_train"]) == 2
+    assert "no workload a, b in" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        replay.main(["--hp", '"bert_inf', "--lp", "bert_train"])
+    assert "argument --hp: unexpected end of data" in capsys.readouterr().err
+
+
 def test_made_workloads_are_the_same_every_time() -> None:
     assert made() == made()
 
