@@ -7,21 +7,33 @@ multiprocessors, is fitted to what ``streams`` measured there: two figures a ker
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from fikitctl.demonstration.workloads import Operation, Workload
 
-INTERFERENCE: Final = {
+_INTERFERENCE: Final = {
     "multiply_512": (0.3, 1.0),
     "multiply_1024": (0.52, 0.9),
     "scale": (2.0, 0.0),
     "iterate": (0.5, 1.6),
 }
-"""By kernel: how hard it presses on what runs beside it, and how much longer it lasts for each of that."""
+"""By kernel: its pressure and its sensitivity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interfering(Operation):
+    """A kernel of which is known what it does to others, beside taking room. Nobody recorded that."""
+
+    pressure: float = 0.0
+    """How hard it presses on what runs beside it."""
+    sensitivity: float = 0.0
+    """How much longer it lasts for each of that."""
 
 
 def _kernel(name: str, at_us: float, dur_us: float, blocks: int, regs: int, shared_bytes: int) -> Operation:
-    return Operation(
+    pressure, sensitivity = _INTERFERENCE[name]
+    return Interfering(
         kind="kernel",
         name=name,
         stream=0,
@@ -31,6 +43,8 @@ def _kernel(name: str, at_us: float, dur_us: float, blocks: int, regs: int, shar
         block=(256, 1, 1),
         shared_bytes=shared_bytes,
         regs=regs,
+        pressure=pressure,
+        sensitivity=sensitivity,
     )
 
 

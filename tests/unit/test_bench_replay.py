@@ -272,6 +272,14 @@ def compared(high: list[Operation], low: list[Operation], pause_us: float, **how
     return Replayer(workloads).compare(["high"], ["low"], setup)
 
 
+def test_a_recorded_kernel_interferes_with_none_whatever_its_name() -> None:
+    found = [
+        compared([kernel(name, 66, 100.0)], [kernel(name, 66, 90.0)], pause_us=50.0, policy="streams")
+        for name in ("iterate", "any")
+    ]
+    assert found[0] == found[1]
+
+
 CHAIN = [kernel(f"low{number}", 132, 100.0) for number in range(50)]
 """Kernels that fill the GPU, back to back."""
 
