@@ -7,8 +7,11 @@
 //   SIZES PACE
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
 // JSON, in their order; as many as there are processors run at a time.
+#include <sys/prctl.h>
+
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <future>
 #include <iostream>
 #include <map>
@@ -241,6 +244,7 @@ void run_all(std::vector<Run> runs) {
 }  // namespace fikit::replay
 
 int main() try {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody else would end it, for hours, once who wants to know is gone
     std::ios::sync_with_stdio(false);
     fikit::replay::run_all(fikit::replay::read(std::cin));
     return 0;

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +237,21 @@ def test_a_name_that_has_commas_stands_in_quotes(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit, match="2"):
         replay.main(["--hp", '"bert_inf', "--lp", "bert_train"])
     assert "argument --hp: unexpected end of data" in capsys.readouterr().err
+
+
+def test_nothing_goes_on_when_it_is_killed() -> None:
+    command = [sys.executable, "-m", "bench.replay", "--hp", "bert_inf", "--lp", "bert_train"]
+    with subprocess.Popen([*command, "--seconds", "1000"], cwd=Path(replay.__file__).parents[1]) as killed:
+        children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children")
+        while not (found := children.read_text().split()):
+            assert killed.poll() is None
+        native = os.pidfd_open(int(found[0]))
+        used = Path(f"/proc/{found[0]}/stat")  # a fifth of a second: it has read what it is to do
+        while int(used.read_text().rpartition(")")[2].split()[11]) < os.sysconf("SC_CLK_TCK") / 5:
+            assert killed.poll() is None
+        killed.kill()
+    with os.fdopen(native) as ended:
+        assert select.select([ended], [], [], 10)[0]
 
 
 def test_made_workloads_are_the_same_every_time() -> None:
