@@ -45,6 +45,10 @@ bool overlap(const fikit_reply_device_attributes& one, const fikit_reply_device_
 
 CUresult Process::initialise() {
     const Uncancelled whole;
+    // Held while the daemon is asked, by a thread that a child forked meanwhile has not.
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(
+        &once, [] { pthread_atfork(nullptr, nullptr, [] { process.mutex_ = PTHREAD_MUTEX_INITIALIZER; }); });
     const Locked lock(mutex_);
     if (count_ != 0) return usable() ? CUDA_SUCCESS : unusable();
     const CUresult result = look();

@@ -52,6 +52,10 @@ void Library::aim() {
 }
 
 nvmlReturn_t Library::initialise(unsigned flags) {
+    // Held while the daemon is asked, by a thread that a child forked meanwhile has not.
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(
+        &once, [] { pthread_atfork(nullptr, nullptr, [] { library.mutex_ = PTHREAD_MUTEX_INITIALIZER; }); });
     const Locked lock(mutex_);
     if (uses_ == 0) {
         if (!ask_daemon(devices_)) return NVML_ERROR_DRIVER_NOT_LOADED;

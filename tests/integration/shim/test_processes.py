@@ -48,6 +48,11 @@ def test_children_forked_while_threads_are_in_calls(shared: Runner, build: Calla
     assert shared(build("forks")) == (0, "", "")
 
 
+def test_children_forked_while_a_thread_asks_the_daemon(shared: Runner, build: Callable[..., str]) -> None:
+    """In its first cuInit, or of NVML, as whoever samples it meanwhile does."""
+    assert shared(build("forked_beside", "-ldl")) == (0, "0\n0\n", "")
+
+
 def test_threads_that_are_cancelled_in_calls_hold_up_no_others(
     shared: Runner, build: Callable[..., str]
 ) -> None:
