@@ -30,6 +30,8 @@ NVIDIA: Final = 0x10DE
 DISPLAY: Final = 0x03
 SIMULATED_MEMORY_BYTES: Final = 4 << 30
 SIMULATED_COMPUTE_CAPABILITY: Final = 90
+SIMULATED_DRIVER_VERSION: Final = "580.159.04"
+"""That of the driver that is modelled: programs read numbers from it."""
 SIMULATED_NAME: Final = "NVIDIA H200 (simulated)"
 """As its driver says: programs take devices of one name for devices of one kind."""
 SIMULATED_UUID: Final = "GPU-66696b69-742d-7369-6d2d-6770752d00"
@@ -157,7 +159,7 @@ def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]
             environment=environment,
             pci=f"00000000:{index + 1:02X}:00.0",
             compute_capability=SIMULATED_COMPUTE_CAPABILITY,
-            driver_version="simulated",
+            driver_version=SIMULATED_DRIVER_VERSION,
         )
         for index in range(count)
     ]

@@ -222,6 +222,14 @@ EXPORTED nvmlDeviceGetPciInfo_v2(nvmlDevice_t handle, nvmlPciInfo_v2_t* informat
 EXPORTED nvmlDeviceGetPciInfo(nvmlDevice_t handle, nvmlPciInfo_v2_t* information) {
     return nvmlDeviceGetPciInfo_v2(handle, information);
 }
+EXPORTED nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* information) {
+    if (information == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    constexpr unsigned version = version_of<nvmlPciInfoExt_v1_t>(1);
+    if (information->version != version) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    const nvmlReturn_t result = place_of("nvmlDeviceGetPciInfoExt", handle, information);
+    information->version = version;
+    return result;
+}
 
 // --- what the tenant may have and uses ---
 

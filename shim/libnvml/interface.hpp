@@ -52,6 +52,11 @@ typedef struct {
     unsigned domain, bus, device, pciDeviceId, pciSubSystemId, reserved[4];
 } nvmlPciInfo_v2_t;
 
+typedef struct {
+    unsigned version, domain, bus, device, pciDeviceId, pciSubSystemId, baseClass, subClass;
+    char busId[32];
+} nvmlPciInfoExt_v1_t;
+
 enum {
     NVML_P2P_STATUS_OK = 0,
     NVML_P2P_STATUS_NOT_SUPPORTED = 5,
@@ -67,6 +72,7 @@ constexpr unsigned version_of(unsigned number) {
     return static_cast<unsigned>(sizeof(Structure)) | number << 24;
 }
 static_assert(version_of<nvmlMemory_v2_t>(2) == 0x02000028);
+static_assert(version_of<nvmlPciInfoExt_v1_t>(1) == 0x01000040);
 static_assert(sizeof(nvmlPciInfo_t) == 68 && sizeof(nvmlPciInfo_v2_t) == 52);
 static_assert(sizeof(nvmlProcessInfo_v2_t) == 24 && sizeof(nvmlProcessInfo_v1_t) == 16);
 

@@ -1,5 +1,6 @@
 """What nvidia-ml-py says of the GPU and this program's memory on it, beside what CUDA says."""
 
+import ctypes
 import os
 import uuid
 
@@ -54,6 +55,11 @@ print(
     nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByPciBusId(place.removesuffix(".0"))),
     nvml.nvmlDeviceGetPciInfo(gpu).busId.endswith(place[4:].upper()),
 )
+extended = nvml.nvmlPciInfoExt_v1_t()
+extended.version = nvml.nvmlPciInfoExt_v1
+nvml.nvmlDeviceGetPciInfoExt(gpu, ctypes.byref(extended))
+print(extended.busId == nvml.nvmlDeviceGetPciInfo(gpu).busId, extended.bus == int(place.split(":")[1], 16))
+print(all(part.isdigit() for part in nvml.nvmlSystemGetDriverVersion().split(".")))
 print(nvml.nvmlDeviceGetP2PStatus(gpu, gpu, 0))
 print(refused(nvml.nvmlDeviceGetNvLinkState, gpu, 0) == nvml.NVML_ERROR_NOT_SUPPORTED)
 print(refused(nvml.nvmlDeviceGetProcessUtilization, gpu, 0) == nvml.NVML_ERROR_NOT_SUPPORTED)
