@@ -62,6 +62,7 @@ def set_up(ordinal: int, partition_shares: Sequence[float]) -> Device:
     """
     path = os.environ.get("FIKIT_LIBCUDA", "libcuda.so.1")
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(QUEUES)
+    os.environ.pop("CUDA_LAUNCH_BLOCKING", None)  # whoever started the daemon may debug something else
     try:
         # Loaded first, it is what every later search for libcuda.so.1 in this process finds.
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)

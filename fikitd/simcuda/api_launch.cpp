@@ -9,7 +9,7 @@ namespace {
 CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CUstream where,
                 void** parameters, void** extra, const LaunchOptions& options) {
     return with_stream(
-        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice&) -> CUresult {
+        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             LaunchCommand command;
             CUresult result = make_launch(driver, *stream.context, handle, shape, shared, parameters, extra,
                                           options, stream.partition.get(), command);
@@ -25,7 +25,10 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
                 if (result == CUDA_SUCCESS) result = resolve_stream(driver, context, where, found);
                 if (result != CUDA_SUCCESS) return result;
             }
-            return issue(driver, stream, std::move(command));
+            OperationPtr issued;
+            result = issue(driver, stream, std::move(command), &issued);
+            const bool waits = driver.settings.launches_block && result == CUDA_SUCCESS && issued;
+            return waits ? driver.wait(lock, device, issued) : result;
         });
 }
 

@@ -1,4 +1,4 @@
-// What the environment says about the simulated machine (FIKIT_SIM_*, see DESIGN.md).
+// What the environment says about the simulated machine (FIKIT_SIM_*, see DESIGN.md), and to any driver.
 #pragma once
 
 #include <map>
@@ -22,6 +22,7 @@ struct Settings {
     std::string machine;      // whose devices several processes share; empty: nobody else has this process's
     bool mps = false;         // contexts run side by side and take no turns
     bool verbose = false;
+    bool launches_block = false;  // CUDA_LAUNCH_BLOCKING: a launch returns when its kernel has ended
     // How long kernels take whose code cannot be run, by name.
     std::map<std::string, Nanoseconds, std::less<>> kernel_times;
     Nanoseconds default_kernel_time = model::opaque_kernel;

@@ -9,6 +9,7 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "launches.hpp"
+#include "printed.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -28,6 +29,10 @@ template <class Pack>
     });
 }
 
+[[gnu::noinline]] CUresult wait_for_end(uint32_t stream) {
+    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
+}
+
 template <class Pack>
 [[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
                                              const fikit_attribute* attributes, const Pack& pack) {
@@ -39,7 +44,10 @@ template <class Pack>
     }
     LaunchShape issued = shape;
     issued.stream = stream_number(shape.stream);
-    return result_of(producer_of(shape.stream).launch_with(issued, attributes, pack));
+    const Status status = producer_of(shape.stream).launch_with(issued, attributes, pack);
+    if (process.launches_block() && status == status::success) [[unlikely]]
+        return wait_for_end(shape.stream);
+    return result_of(status);
 }
 
 [[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape shape,

@@ -96,6 +96,8 @@ CUresult Process::look() {
         store_relaxed(process.ended_, true);
         store_release(process.alive_, &nothing);
     });
+    const char* const blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    launches_block_ = blocking != nullptr && atoi(blocking) != 0;
     Channel::ended = show_failed_assertions;
     store_release(count_, count);
     store_release(alive_, static_cast<const uint32_t*>(alive));

@@ -72,6 +72,8 @@ class Process {
         return load_relaxed(ended_) ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
     }
     bool has_genuine_driver() const { return genuine_; }
+    // CUDA_LAUNCH_BLOCKING: a launch returns when its kernel has ended, and tells how.
+    bool launches_block() const { return launches_block_; }
 
     unsigned device_count() const { return load_acquire(count_); }
     // nullptr when there is no such device.
@@ -120,6 +122,7 @@ class Process {
     bool ended_ = false;                // by exit()
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     bool genuine_ = false;
+    bool launches_block_ = false;
     pthread_mutex_t contexts_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     Context contexts_[most_gpus + most_contexts] = {};  // by device the primary ones, then the program's own
     unsigned latest_context_ = 0;  // of these; a place is used again last: handles may still be around

@@ -189,6 +189,14 @@ def test_a_simulated_gpu_s_memory_lies_where_no_program_does(shared: Runner, dae
         assert int(memory.split("-")[0], 16) < 0x5555 << 32
 
 
+def test_a_launch_waits_for_its_kernel_when_told_to(natively: Runner, shared: Runner) -> None:
+    """So that whoever looks for the kernel that fails finds it where it is launched."""
+    program = [*PYTHON, str(PROGRAMS / "blocking.py")]
+    for runner in (natively, shared):
+        code, output, errors = runner(*program, CUDA_LAUNCH_BLOCKING="1")
+        assert (code, output) == (0, "SUCCESS\nSUCCESS\nSUCCESS\n1\nILLEGAL_ADDRESS\n"), errors
+
+
 def test_a_program_is_told_which_assertion_failed(natively: Runner, shared: Runner) -> None:
     program = [*PYTHON, str(PROGRAMS / "assertions.py")]
     alone = natively(*program)
