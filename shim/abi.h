@@ -43,7 +43,7 @@ enum {
     FIKIT_MAX_VALUES = 256,        /* words of one operation, as of cuStreamBatchMemOp */
     FIKIT_MAX_STREAMS = 4096,      /* stream handles 0..4095; 0 is the legacy default stream */
     FIKIT_MAX_EVENTS = 65536,      /* event handles */
-    FIKIT_MAX_MODULES = 4096,      /* module handles */
+    FIKIT_MAX_MODULES = 16384,     /* module handles */
     FIKIT_MAX_FUNCTIONS = 65536,   /* function handles */
     FIKIT_MAX_HOST_BUFFERS = 4096, /* pinned host memory handles; 0 is the staging area */
     FIKIT_MAX_GRAPHS = 16384,      /* handles of instantiated graphs */

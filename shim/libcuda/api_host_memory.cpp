@@ -169,7 +169,7 @@ CUresult allocate_host(Device& device, uint64_t bytes, Range& range) {
     const bool managed = range.kind == Range::Kind::managed;
     range.bytes = bytes;
     range.device = static_cast<uint8_t>(device.ordinal);
-    if (managed && bytes <= Slabs::largest_piece &&
+    if (bytes <= Slabs::largest_piece &&
         slabs.take(device, bytes, range.address, range.handle) == CUDA_SUCCESS) {
         range.device_address = range.address;
         if (ranges.add(range)) return CUDA_SUCCESS;
@@ -214,9 +214,7 @@ CUresult free_host(const Range& range) {
     if (range.kind == Range::Kind::pinned && range.pool == nullptr) leave_chunk(range.place);
     if (range.advice != nullptr) forget(range.advice);
     Device& device = process.device(range.device);
-    if (range.kind == Range::Kind::managed &&
-        slabs.give_back(device, range.handle, range.address, range.bytes))
-        return CUDA_SUCCESS;
+    if (slabs.give_back(device, range.handle, range.address, range.bytes)) return CUDA_SUCCESS;
     return result_of(device.producer->host_free(range.handle));
 }
 

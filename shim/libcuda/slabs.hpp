@@ -1,5 +1,6 @@
 // Small pieces of pinned memory that has one address everywhere. A session has few handles of pinned memory
-// and each costs two mappings and a registration, while programs make managed objects by the thousand.
+// and each costs two mappings and a registration, while programs make managed objects and pin the samples of
+// their data by the thousand.
 #pragma once
 
 #include <pthread.h>
@@ -14,7 +15,7 @@ struct Device;
 
 class Slabs {
   public:
-    static constexpr uint64_t largest_piece = uint64_t{64} << 10;
+    static constexpr uint64_t slab_bytes = uint64_t{2} << 20, largest_piece = slab_bytes / 4;
 
     // `handle` is the slab's, by which the piece goes back.
     CUresult take(Device& device, uint64_t bytes, uint64_t& address, uint32_t& handle);
@@ -22,7 +23,7 @@ class Slabs {
     bool give_back(Device& device, uint32_t handle, uint64_t address, uint64_t bytes);
 
   private:
-    static constexpr uint64_t unit = 512, slab_bytes = uint64_t{2} << 20;
+    static constexpr uint64_t unit = 512;
     static constexpr uint32_t units = slab_bytes / unit;
     struct Slab {
         Device* device;

@@ -38,7 +38,7 @@ def used_module(session: fikit.Session) -> fikit.Module:
     return module
 
 
-@pytest.mark.parametrize(("make", "most"), [(used_event, 65_535), (used_stream, 4095), (used_module, 4095)])
+@pytest.mark.parametrize(("make", "most"), [(used_event, 65_535), (used_stream, 4095), (used_module, 16_383)])
 def test_what_is_dropped_is_given_back(
     session: fikit.Session, make: Callable[[fikit.Session], object], most: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from calls import KERNELS, done, launch, names, start
+from calls import KERNELS, done, launch, names, read, start
 from cuda.bindings import driver
 
 start()
@@ -91,3 +91,14 @@ names(driver.cuPointerSetAttribute(1, KIND.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pin
 names(driver.cuPointerSetAttribute(1, KIND.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory))
 print(done(driver.cuPointerGetAttribute(KIND.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory)))
 names(driver.cuMemFreeHost(pinned), driver.cuMemFreeHost(pinned), driver.cuMemHostGetFlags(pinned))
+
+# Whoever pins the samples of a data set has thousands.
+samples = [int(done(driver.cuMemAllocHost(3000 + number % 2000))) for number in range(6000)]
+for number, sample in enumerate(samples):
+    ctypes.memset(sample, number % 251, 3000)
+gathered = int(done(driver.cuMemAlloc(len(samples) * 8)))
+for number, sample in enumerate(samples):
+    done(driver.cuMemcpyHtoDAsync(gathered + number * 8, sample + 2992, 8, stream))
+done(driver.cuStreamSynchronize(stream))
+print(read(gathered, len(samples) * 8) == b"".join(bytes([number % 251]) * 8 for number in range(6000)))
+names(*(driver.cuMemFreeHost(sample) for sample in samples[::1000]), driver.cuMemFreeHost(samples[0]))

@@ -23,7 +23,7 @@ for event in events:
     done(driver.cuEventSynchronize(event))
     done(driver.cuEventDestroy(event))
 
-modules = [done(driver.cuModuleLoadData(KERNELS)) for _ in range(1000)]
+modules = [done(driver.cuModuleLoadData(KERNELS)) for _ in range(5000)]
 stores = [done(driver.cuModuleGetFunction(module, b"store")) for module in modules]
 arguments = (memory, 77), (None, ctypes.c_uint32)
 done(driver.cuLaunchKernel(stores[-1], 1, 1, 1, 1, 1, 1, 0, 0, arguments, 0))
