@@ -1,6 +1,7 @@
 """What systemd is told, by its documented and stable datagram protocol (sd_notify(3)).
 
-Without NOTIFY_SOCKET every message goes nowhere. Never blocks: a datagram that does not fit is dropped.
+Without NOTIFY_SOCKET every message goes nowhere. Never blocks and never raises: what does not fit, or finds
+no descriptor left, is dropped.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ def notify(*assignments: str) -> bool:
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-        sender.setblocking(False)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
             sender.sendto("\n".join(assignments).encode(), place.replace("@", "\0", 1))
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
 
 

@@ -250,6 +250,24 @@ def test_more_descriptors_wanted_than_there_are(stopped_daemon: Daemon) -> None:
     assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
 
 
+def test_descriptors_run_out_as_signals_come(stopped_daemon: Daemon) -> None:
+    """What systemd is to be told of them needs a socket."""
+    stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    daemon = stopped_daemon.start()
+    first = daemon.client()
+    first.subscribe()
+    held = [Client(daemon.socket, hello=False) for _ in range(80)]
+    assert daemon.process is not None
+    while len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < 60:
+        pass
+    daemon.process.send_signal(signal.SIGHUP)
+    assert first.receive()[1].kind in ("reloaded", "reload_refused")
+    assert isinstance(first.ask(p.GetStatus()), p.Status)
+    assert daemon.stop() == 0
+    for client in held:
+        client.close()
+
+
 def test_descriptors_run_out_while_a_foreground_job_starts(stopped_daemon: Daemon) -> None:
     stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
     daemon = stopped_daemon.start()
