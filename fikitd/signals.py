@@ -18,6 +18,8 @@ from fikitd.scarcity import in_thread
 ENDING = (signal.SIGTERM, signal.SIGINT)
 KILL_GRACE_MS = 2000
 KILL_SECONDS = 5.0
+AFTER_DRAIN_SECONDS = 60.0
+"""What ending all that is left may take. systemd is told, else it would kill us while we drain."""
 LOOK_SECONDS = 1.0
 """What is begun and given up again is no event."""
 FAREWELL_SECONDS = 0.1
@@ -58,7 +60,8 @@ async def reload(daemon: Daemon, file: Path | None) -> None:
 async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio.CancelScope) -> None:
     """Refuse new work, wait for what runs, end what still does, then the daemon."""
     seconds = daemon.configuration.daemon.drain_seconds
-    notify("STOPPING=1", "STATUS=Draining")
+    grace = int((seconds + AFTER_DRAIN_SECONDS) * 1e6)
+    notify("STOPPING=1", "STATUS=Draining", f"EXTEND_TIMEOUT_USEC={grace}")
     daemon.ending = True
     daemon.events.tell("daemon_ending", drain_seconds=seconds)
     patience.deadline = trio.current_time() + seconds

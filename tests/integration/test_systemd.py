@@ -32,6 +32,7 @@ UNITS: Final = {
     "fikitd.service.d/test.conf": f"""
 [Service]
 WatchdogSec=2s
+TimeoutStopSec=2s
 ProtectHome=tmpfs
 BindReadOnlyPaths={sys.base_prefix}
 """,
@@ -249,6 +250,24 @@ def test_a_wrong_setting_is_not_taken_over(machine: Machine) -> None:
     machine.run("rm", "/etc/fikitd/conf.d/a.toml")
     machine.run("systemctl", "reload", "fikitd")
     assert machine.until_serving() == before
+
+
+def test_a_stop_waits_as_long_as_it_is_told_to(machine: Machine) -> None:
+    """Longer than the unit would: else systemd ends the daemon, and nobody ends what runs."""
+    before = machine.until_serving()
+    drain = "/etc/fikitd/conf.d/drain.toml"
+    machine.run("sh", "-c", f"mkdir -p $(dirname {drain}); echo '[daemon]\ndrain_seconds = 300' > {drain}")
+    machine.run("systemctl", "reload", "fikitd")
+    job = machine.submit()
+    machine.run("systemctl", "stop", "--no-block", "fikitd")
+    threading.Event().wait(4)
+    machine.run("touch", OVER)
+    machine.until(lambda: machine.value("fikitd", "ActiveState") in ("inactive", "failed"), "it still ends")
+    assert machine.value("fikitd", "Result") == "success"
+    machine.run("rm", OVER, drain)
+    assert machine.jobs() == []
+    assert machine.until_serving(but=before)
+    assert '"finished"' in machine.run("fikitctl", "show", "--json", job)
 
 
 def test_a_stop_ends_everything_and_the_socket_starts_it_again(machine: Machine) -> None:
