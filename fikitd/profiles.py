@@ -57,6 +57,8 @@ class Profiles:
         self._collecting = trio.Lock()
         """Else a listing could miss what another has taken and not saved, older figures replace newer, or
         what was cleared come back."""
+        self._taken: list[ProfileRecord] = []
+        """What executors have handed over and the disk refused so far. It is saved before more is taken."""
 
     async def load_into(self, executor: Executor) -> None:
         """Give an executor what is known on its device model. Never raises: it can learn anew."""
@@ -83,15 +85,23 @@ class Profiles:
                 try:
                     more = True
                     while more:
+                        await self._save_taken()
                         taken = await executor.ask(TakeProfiles(), ProfilesTaken)
                         more = taken.more
-                        if taken.profiles and executor.description is not None:
+                        if executor.description is not None:
                             device = executor.description.device_name
-                            await self.save(profile_record(each, device) for each in taken.profiles)
+                            self._taken = [profile_record(each, device) for each in taken.profiles]
+                    await self._save_taken()
                 except Unavailable as refusal:
                     self._log.warning(
                         "profiles_not_taken", executor=executor.executor, reason=refusal.message
                     )
+
+    async def _save_taken(self) -> None:
+        """Raises Unavailable."""
+        if self._taken:
+            await self.save(self._taken)
+            self._taken = []
 
     async def save(self, records: Iterable[ProfileRecord]) -> None:
         """Keep entries; one that is there is replaced, those saved longest ago go. Raises Unavailable."""
@@ -116,6 +126,7 @@ class Profiles:
         """Forget all, here and in the executors. Raises Unavailable."""
         async with self._collecting:
             await self._store.write([("DELETE FROM profiles", ())])
+            self._taken = []
             for executor in list(self._supervisor.executors.values()):
                 if executor.state == "serving":
                     await executor.ask(ForgetProfiles(), Ok)

@@ -11,7 +11,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Daemon, fill
-from tests.integration.end_to_end.conftest import REAL
+from tests.integration.end_to_end.conftest import PTX, REAL
 
 
 def test_an_executor_whose_log_has_no_room_goes_on(
@@ -51,3 +51,19 @@ def test_a_runtime_directory_without_room_is_named_and_keeps_nothing(
     left = {path.name for path in small_runtime.iterdir() if path.suffix != ".sock"}
     own = {"board-0", "daemon.lock", "filler", f"memory-0-{os.getuid()}"}
     assert left == own | (set() if REAL else {"machine.0"})  # the simulated GPU's own
+
+
+def test_what_is_learnt_while_the_disk_is_full_is_saved_once_there_is_room(
+    stopped_daemon: Daemon, small_disk: Path, connect_to: Callable[..., fikit.Session]
+) -> None:
+    client = stopped_daemon.start().client()
+    session = connect_to(name="learner")
+    kernel = session.load(PTX).kernel("spin")
+    filler = fill(small_disk)
+    for _ in range(30):
+        kernel.launch(500_000, grid=1, block=32)
+    session.synchronize()
+    while "profiles_not_taken" not in stopped_daemon.log.read_text():
+        client.ask(p.ListProfiles())
+    filler.unlink()
+    assert "spin" in {each.function for each in client.ask(p.ListProfiles()).profiles}
