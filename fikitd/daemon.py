@@ -81,6 +81,7 @@ class Daemon:
         self.sessions.supervisor = self.supervisor
         self.traces = Traces(self.supervisor, self.sessions)
         self.sessions.on_serving = [self.profiles.load_into, self.traces.serving]
+        self.sessions.on_stopping = [self.profiles.collect_from]
         processes = JobProcesses(self.directories.state / "jobs")
         processes.low_cpu_weight = lambda: self.configuration.jobs.low_cpu_weight
         self.jobs = Jobs(

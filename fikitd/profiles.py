@@ -80,22 +80,24 @@ class Profiles:
 
     async def collect(self) -> None:
         """Take what the executors have learnt since. Never raises: what is missed now comes next time."""
+        for executor in [each for each in self._supervisor.executors.values() if each.state == "serving"]:
+            await self.collect_from(executor)
+
+    async def collect_from(self, executor: Executor) -> None:
+        """Of one. Never raises."""
         async with self._collecting:
-            for executor in [each for each in self._supervisor.executors.values() if each.state == "serving"]:
-                try:
-                    more = True
-                    while more:
-                        await self._save_taken()
-                        taken = await executor.ask(TakeProfiles(), ProfilesTaken)
-                        more = taken.more
-                        if executor.description is not None:
-                            device = executor.description.device_name
-                            self._taken = [profile_record(each, device) for each in taken.profiles]
+            try:
+                more = True
+                while more:
                     await self._save_taken()
-                except Unavailable as refusal:
-                    self._log.warning(
-                        "profiles_not_taken", executor=executor.executor, reason=refusal.message
-                    )
+                    taken = await executor.ask(TakeProfiles(), ProfilesTaken)
+                    more = taken.more
+                    if executor.description is not None:
+                        device = executor.description.device_name
+                        self._taken = [profile_record(each, device) for each in taken.profiles]
+                await self._save_taken()
+            except Unavailable as refusal:
+                self._log.warning("profiles_not_taken", executor=executor.executor, reason=refusal.message)
 
     async def _save_taken(self) -> None:
         """Raises Unavailable."""

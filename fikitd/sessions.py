@@ -58,6 +58,7 @@ class Sessions:
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
         self.on_serving: list[Callable[[Executor], Awaitable[None]]] = []
+        self.on_stopping: list[Callable[[Executor], Awaitable[None]]] = []
 
     async def load(self) -> None:
         """Read what an earlier daemon noted."""
@@ -213,6 +214,11 @@ class Sessions:
                 await self._close(ended, note)
         self.executor_beat(executor, attached)
         for tell in self.on_serving:
+            await tell(executor)
+
+    async def executor_stopping(self, executor: Executor) -> None:
+        """Whoever wants something of it asks now."""
+        for tell in self.on_stopping:
             await tell(executor)
 
     def executor_beat(self, executor: Executor, attached: AttachedSessions) -> None:

@@ -70,7 +70,6 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
     daemon.stopping = True
     with trio.move_on_after(KILL_SECONDS):
         await end_jobs(daemon)
-    await daemon.profiles.collect()
     await daemon.supervisor.stop_all("the daemon is ending")
     await daemon.mps.stop()
     await trio.sleep(FAREWELL_SECONDS)

@@ -354,6 +354,8 @@ class Supervisor:
     async def _stop(self, executor: Executor, reason: str) -> None:
         """Ask it to end; make it, if it cannot be asked, as while it starts, or does not end."""
         executor.state, executor.failure = "stopping", f"stopped: {reason}"
+        if executor.description is not None:  # else it has never served
+            await self._listener.executor_stopping(executor)
         with suppress(Unavailable):
             await executor.ask(Stop(reason=reason), Ok)
             with trio.move_on_after(STOP_SECONDS):

@@ -77,6 +77,9 @@ class Listener(Protocol):
     async def executor_serving(self, executor: Executor, attached: AttachedSessions) -> None:
         """It answers, and has these sessions: new, taken over, or met again after a broken connection."""
 
+    async def executor_stopping(self, executor: Executor) -> None:
+        """It serves nobody any more and will be told to end; it still answers."""
+
     def executor_beat(self, executor: Executor, attached: AttachedSessions) -> None:
         """It has answered its heartbeat."""
 

@@ -135,6 +135,19 @@ def test_profiles_are_learnt_and_kept_across_executors(daemon: Daemon, connect: 
     assert 480_000 < spin_profile()[0].median_ns < 700_000
 
 
+def test_what_an_executor_has_learnt_outlives_it(stopped_daemon: Daemon, connect_to: Connect) -> None:
+    """That of an isolated session ends with it, long before profiles are due to be saved."""
+    settings = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=settings.replace("interval_seconds = 0.2", "interval_seconds = 3600.0"))
+    client = stopped_daemon.start().client()
+    with connect_to(name="learner", isolated=True) as session:
+        flood(session, 30, 500_000)
+        session.synchronize()
+    while list((stopped_daemon.place / "run").glob("x-*.sock")):
+        pass
+    assert "spin" in {each.function for each in client.ask(p.ListProfiles()).profiles}
+
+
 def test_executors_of_one_gpu_know_of_each_others_high_priority_work(
     daemon: Daemon, connect: Connect
 ) -> None:
