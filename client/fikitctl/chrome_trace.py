@@ -35,7 +35,8 @@ def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> d
     """The whole document."""
     known = {session.session: session for session in sessions}
     operations = sorted(trace.operations, key=_first)
-    origin = next((_first(operation) for operation in operations), 0)
+    # The device's clock is known to some microseconds: what it says may lie before the host's first time.
+    origin = min((time for operation in operations for time in _times(operation)), default=0)
     numbers = {name: PARTITIONS + 1 + place for place, name in enumerate(_sessions(operations))}
     return {
         "displayTimeUnit": "ns",
@@ -49,9 +50,14 @@ def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> d
     }
 
 
-def _first(operation: TraceOperation) -> int:
+def _times(operation: TraceOperation) -> list[int]:
+    """Those that are known."""
     times = (operation.arrived_ns, operation.issued_ns, operation.started_ns, operation.ended_ns)
-    return next((time for time in times if time), 0)
+    return [time for time in times if time]
+
+
+def _first(operation: TraceOperation) -> int:
+    return next(iter(_times(operation)), 0)
 
 
 def _sessions(operations: Iterable[TraceOperation]) -> list[str]:
