@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 import msgspec
-from fikit.protocol import ListSessions, ReadTrace, Sessions, StartTrace, Trace
+from fikit import RefusedError
+from fikit.protocol import ReadTrace, SessionRecord, Show, Shown, StartTrace, Trace
 
 from fikitctl.chrome_trace import chrome_trace
 from fikitctl.invocation import Invocation, note
@@ -53,13 +54,11 @@ def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[by
     with invocation.connected() as control:
         index = served(control, gpu).index
         control.request(StartTrace(gpu=index))
-        before: Sessions = control.request(ListSessions())
-        recorded = _recorded(control, index, seconds)
-        after: Sessions = control.request(ListSessions())
+        recorded, sessions = _recorded(control, index, seconds)
     if invocation.as_json:
         print_json(recorded)
         return
-    document = chrome_trace(recorded, [*before.sessions, *after.sessions], index)
+    document = chrome_trace(recorded, sessions, index)
     output.write(msgspec.json.encode(document))
     output.flush()
     if recorded.dropped:
@@ -78,9 +77,13 @@ def _check_place(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def _recorded(control: Connection, gpu: int, seconds: float) -> Trace:
-    """Read now and then, so that the ring of what is recorded does not run over, and to the end at last."""
+def _recorded(control: Connection, gpu: int, seconds: float) -> tuple[Trace, list[SessionRecord]]:
+    """Read now and then, so that the ring of what is recorded does not run over, and to the end at last.
+
+    Whose it is is asked as it comes: the daemon remembers only some of the sessions that are over.
+    """
     parts: list[Trace] = []
+    owners: dict[str, SessionRecord | None] = {}
     end, over = time.monotonic() + seconds, False
     while not over or parts[-1].more:
         try:
@@ -90,5 +93,19 @@ def _recorded(control: Connection, gpu: int, seconds: float) -> Trace:
             over = True
         over = over or time.monotonic() >= end
         parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
+        for session in {operation.session for operation in parts[-1].operations} - owners.keys():
+            owners[session] = _owner(control, session)
     operations = [operation for part in parts for operation in part.operations]
-    return Trace(operations=operations, dropped=sum(part.dropped for part in parts))
+    trace = Trace(operations=operations, dropped=sum(part.dropped for part in parts))
+    return trace, [owner for owner in owners.values() if owner is not None]
+
+
+def _owner(control: Connection, session: str) -> SessionRecord | None:
+    """None: it is forgotten."""
+    try:
+        shown: Shown = control.request(Show(target=session))
+    except RefusedError as refusal:
+        if refusal.code != "not_found":
+            raise
+        return None
+    return shown.session

@@ -425,7 +425,7 @@ def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     daemon.script |= {
         protocol.StartTrace: protocol.Done(),
         protocol.ReadTrace: protocol.Trace(operations=[operation], dropped=2),
-        ListSessions: Sessions(sessions=[SESSION]),
+        protocol.Show: protocol.Shown(session=msgspec.structs.replace(SESSION, session="session-2")),
         protocol.ListGpus: protocol.Gpus(gpus=[msgspec.structs.replace(GPU, index=3)]),
     }
     file = tmp_path / "trace.json"
@@ -434,7 +434,11 @@ def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     assert [ask.gpu for ask in daemon.of(protocol.StartTrace)] == [3]
     assert fikitctl("trace", "--gpu", "0").code == 4
     assert "2 operations did not fit" in result.err
-    assert any(event["ph"] == "X" for event in json.loads(file.read_bytes())["traceEvents"])
+    assert {ask.target for ask in daemon.of(protocol.Show)} == {"session-2"}
+    events = json.loads(file.read_bytes())["traceEvents"]
+    assert any(event["ph"] == "X" for event in events)
+    names = [event["args"] for event in events if event["name"] == "process_name"]
+    assert any(f"{SESSION.tenant} / session-2" in name["name"] for name in names)
 
 
 @pytest.mark.usefixtures("busy")
