@@ -1,7 +1,7 @@
 """What Prometheus is told: every metric declared once, with its help; values are computed when asked for.
 
-Labels are tenant and gpu, never a pid or a session, so that the number of series stays small. Times are
-device time. The names follow prometheus.io/docs/practices/naming.
+Labels are tenant and gpu, never a pid, a session or an executor, so that the number of series stays small.
+Times are device time. The names follow prometheus.io/docs/practices/naming.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ REFUSALS: Final = ("fikit_refused_operations", "Operations that had to wait at t
 SESSIONS: Final = ("fikit_sessions", "Sessions.")
 JOBS: Final = ("fikit_jobs", "Jobs, by state.")
 EXECUTORS: Final = ("fikit_executors", "Executors.")
-EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "Time in which an executor had work in flight.")
+EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "How long executors had work in flight, added up.")
 
 Key = tuple[int, int]
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -156,13 +156,16 @@ class State(Collector):
 
     def _executors(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(*EXECUTORS, labels=["gpu"])
-        busy = GaugeMetricFamily(*EXECUTOR_BUSY, labels=["gpu", "executor"])
+        busy = CounterMetricFamily(*EXECUTOR_BUSY, labels=["gpu"])
+        nanoseconds = self._daemon.accounts.busy_ns.copy()
+        for each in self._daemon.supervisor.executors.values():
+            if each.heartbeat is not None:
+                nanoseconds[each.uid, each.device.index] += each.heartbeat.busy_ns
         for index in self._daemon.devices:
             serving = [each for each in self._daemon.supervisor.on(index) if self._sees(each.uid)]
             family.add_metric([str(index)], len(serving))
-            for executor in serving:
-                if executor.heartbeat is not None:
-                    busy.add_metric([str(index), executor.executor], executor.heartbeat.busy_ns / NANOSECONDS)
+            seen = [ns for (uid, gpu), ns in nanoseconds.items() if gpu == index and self._sees(uid)]
+            busy.add_metric([str(index)], sum(seen) / NANOSECONDS)
         yield family
         yield busy
 

@@ -244,6 +244,8 @@ class Sessions:
         """All of its sessions are over."""
         for session in [each for each in self.living.values() if each.executor is executor]:
             self._over(session, f"executor {executor.executor}: {executor.failure}", CONTEXT_DESTROYED)
+        if executor.heartbeat is not None:
+            self._accounts.busy_ns[executor.uid, executor.device.index] += executor.heartbeat.busy_ns
 
     def _over(self, session: Session, reason: str, error: int) -> None:
         del self.living[session.session]

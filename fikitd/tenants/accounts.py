@@ -64,6 +64,8 @@ class Accounts:
     def __init__(self, sums: dict[tuple[int, int], Usage]) -> None:
         self._sums = sums
         self.gates: dict[tuple[int, int], GateStatistics] = {}
+        self.busy_ns: Counter[tuple[int | None, int]] = Counter()
+        """How long executors that are over, by user and GPU, had work in flight."""
 
     def close(self, uid: int, gpu: int, usage: Usage, gate: GateStatistics) -> None:
         """A session of this tenant on this GPU is over."""

@@ -363,6 +363,28 @@ def test_metrics_over_http(stopped_daemon: Daemon, metrics_port: int) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/", timeout=20)
 
 
+def test_executors_that_come_and_go_make_no_series_of_their_own(
+    stopped_daemon: Daemon, metrics_port: int
+) -> None:
+    """One for each isolated job would be kept by Prometheus for ever."""
+    client = stopped_daemon.start().client()
+
+    def busy() -> list[str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=20) as answer:
+            text: str = answer.read().decode()
+        return [line for line in text.splitlines() if line.startswith("fikit_executor_busy_seconds")]
+
+    for count in range(1, 4):
+        session = client.ask(p.OpenSession(name="isolated", isolated=True)).session
+        expected = [f'fikit_executor_busy_seconds_total{{gpu="0"}} {count * 5 / 1e9}']
+        while busy() != expected:  # once its heart has beaten
+            pass
+        client.ask(p.Kill(target=session))
+        while client.ask(p.GetStatus()).gpus[0].executors:
+            assert busy() == expected
+    assert busy() == expected
+
+
 def test_of_those_who_ask_for_metrics_and_say_nothing_few_are_held(
     stopped_daemon: Daemon, metrics_port: int
 ) -> None:

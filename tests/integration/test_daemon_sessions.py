@@ -266,13 +266,13 @@ def test_an_isolated_session_that_is_taken_over_is_still_its_user_s(
     session = daemon.client().ask(p.OpenSession(name="alone", isolated=True)).session
     daemon.stop(signal.SIGKILL)
     own = daemon.start().client()
-    executor = own.ask(p.Show(target=session)).session.executor
+    assert own.ask(p.Show(target=session)).session.isolated
 
     def executors(client: Client) -> str:
-        return " ".join(re.findall(r'executor="(.+?)"', client.ask(p.ReadMetrics()).text))
+        return " ".join(re.findall(r"^fikit_executors\{.+?\} (.+)", client.ask(p.ReadMetrics()).text, re.M))
 
-    assert executors(own) == executor
-    assert as_user(65534, lambda: executors(Client(daemon.socket))) == ""
+    assert executors(own) == "1.0"
+    assert as_user(65534, lambda: executors(Client(daemon.socket))) == "0.0"
 
 
 @pytest.mark.shares_daemon
