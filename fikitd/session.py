@@ -54,6 +54,7 @@ class Session:
     note: SessionNote
     state: Literal["running", "paused", "ended"] = "running"
     usage: Usage = field(default_factory=Usage)
+    usage_unix: float = field(default_factory=time.time)
     gate: GateStatistics = field(default_factory=GateStatistics)
     tenant_limit_bytes: int = 0
     """What the tenant's sessions on this GPU may have together; 0: no limit."""
@@ -84,6 +85,7 @@ class Session:
             opened_unix=self.note.opened_unix,
             host_functions=self.host_functions,
             usage=self.usage,
+            usage_unix=self.usage_unix,
         )
 
     def gated(self) -> Gated:

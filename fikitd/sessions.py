@@ -8,6 +8,7 @@ together. A session's usage goes to its tenant's account, and to its job's, once
 from __future__ import annotations
 
 import socket
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -226,7 +227,7 @@ class Sessions:
         listed = {each.session: each for each in attached.sessions}
         for session in [each for each in self.living.values() if each.executor is executor]:
             if (now := listed.get(session.session)) is not None:
-                session.usage, session.gate = now.usage, now.gate
+                session.usage, session.gate, session.usage_unix = now.usage, now.gate, time.time()
                 session.host_functions, session.missed = now.host_functions, 0
                 continue
             session.missed = 0 if session.session in attached.ending else session.missed + 1

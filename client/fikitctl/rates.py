@@ -1,4 +1,4 @@
-"""What happened between two looks at the daemon. Pure: records in, rates out."""
+"""What sessions use at present, from looking at the daemon again and again. Pure: records in, rates out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fikit.protocol import SessionRecord, Usage
 
 
 class Rate(NamedTuple):
-    """One session between two looks."""
+    """What one session uses at present."""
 
     session: SessionRecord
     gpu_share: float
@@ -20,22 +20,31 @@ class Rate(NamedTuple):
 
 
 def rates(
-    before: Mapping[str, Usage],
-    sessions: Iterable[SessionRecord],
-    seconds: float,
-    time_scale: Mapping[int, float],
+    before: Mapping[str, Rate], sessions: Iterable[SessionRecord], time_scale: Mapping[int, float]
 ) -> list[Rate]:
-    """The sessions, the busiest first. A session that was not there before counts from zero."""
+    """The sessions, the busiest first.
+
+    What they used is told once a heartbeat, whenever one looks. A session of which nothing newer is known has
+    the rates that it had; one that was not there before, those since it was opened.
+    """
     found = []
     for session in sessions:
-        earlier = before.get(session.session, Usage())
+        earlier = before.get(session.session)
+        used, then = Usage(), session.opened_unix
+        if earlier is not None:
+            used, then = earlier.session.usage, earlier.session.usage_unix
+        seconds = session.usage_unix - then
+        if seconds <= 0:
+            known = earlier or Rate(session, 0.0, 0.0, 0.0)
+            found.append(known._replace(session=session))
+            continue
         device_ns = seconds * 1e9 / time_scale.get(session.gpu, 1.0)
         found.append(
             Rate(
                 session,
-                max(0, session.usage.gpu_ns - earlier.gpu_ns) / device_ns,
-                max(0, session.usage.launches - earlier.launches) / seconds,
-                max(0, session.usage.gate_wait_ns - earlier.gate_wait_ns) / device_ns,
+                max(0, session.usage.gpu_ns - used.gpu_ns) / device_ns,
+                max(0, session.usage.launches - used.launches) / seconds,
+                max(0, session.usage.gate_wait_ns - used.gate_wait_ns) / device_ns,
             )
         )
     return sorted(found, key=lambda rate: (-rate.gpu_share, rate.session.priority, rate.session.session))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from fikit.protocol import SessionRecord, Trace, TraceOperation, Usage
 from fikitctl.chrome_trace import PARTITIONS, chrome_trace
-from fikitctl.rates import rates
+from fikitctl.rates import Rate, rates
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -153,12 +153,33 @@ def test_any_recording(operations: list[TraceOperation]) -> None:
     _check(_document(operations))
 
 
+def _used(gpu_ns: int, launches: int, at: float) -> SessionRecord:
+    usage = Usage(gpu_ns=gpu_ns, launches=launches)
+    return msgspec.structs.replace(SESSION, usage=usage, usage_unix=at)
+
+
 def test_rates() -> None:
-    before = {"session-1": Usage(gpu_ns=1_000_000_000, launches=10)}
-    now = msgspec.structs.replace(SESSION, usage=Usage(gpu_ns=1_500_000_000, launches=110, gate_wait_ns=0))
+    scale = {0: 2.0}
+    before = {rate.session.session: rate for rate in rates({}, [_used(1_000_000_000, 10, 100.0)], scale)}
     idle = msgspec.structs.replace(LOW, usage=Usage())
-    found = rates(before, [idle, now], 2.0, {0: 2.0})
+    found = rates(before, [idle, _used(1_500_000_000, 110, 102.0)], scale)
     assert [(rate.session.session, rate.gpu_share, rate.launches_per_second) for rate in found] == [
         ("session-1", 0.5, 50.0),
         ("session-2", 0.0, 0.0),
     ]
+
+
+def test_rates_are_of_the_time_between_what_was_told_however_often_one_looks() -> None:
+    before: dict[str, Rate] = {}
+    shares = []
+    for beat in (0, 0, 1, 1, 1, 2, 3):
+        found = rates(before, [_used(beat * 500_000_000, beat, 100.0 + beat)], {0: 1.0})
+        before = {rate.session.session: rate for rate in found}
+        shares.append(found[0].gpu_share)
+    assert shares == [0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_a_clock_that_is_set_back_makes_no_rate() -> None:
+    (before,) = rates({}, [_used(5_000_000_000, 5, 10.0)], {0: 1.0})
+    (found,) = rates({"session-1": before}, [_used(6_000_000_000, 6, 9.0)], {0: 1.0})
+    assert found.gpu_share == 0.5

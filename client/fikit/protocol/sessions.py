@@ -29,6 +29,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     host_functions: Count = 0
     """Its streams that wait for a host function to return."""
     usage: Usage
+    usage_unix: float = 0.0
+    """When its usage was that: executors tell with each heartbeat."""
 
 
 class OpenSession(Request, tag="open_session", frozen=True):

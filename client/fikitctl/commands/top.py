@@ -6,11 +6,10 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from fikit.protocol import GetStatus, ListSessions, Sessions, Status, Usage, priority_name
+from fikit.protocol import GetStatus, ListSessions, Sessions, Status, priority_name
 
 from fikitctl.commands.status import gpu_columns
 from fikitctl.invocation import Invocation
@@ -49,18 +48,15 @@ class _Sampler:
 
     def __init__(self, control: Connection) -> None:
         self._control = control
-        self._before: dict[str, Usage] = {}
-        self._when = time.monotonic()
+        self._before: dict[str, Rate] = {}
         self.look()
 
     def look(self) -> tuple[Status, list[Rate]]:
         status: Status = self._control.request(GetStatus())
         sessions: Sessions = self._control.request(ListSessions())
-        now = time.monotonic()
         scale = {gpu.index: gpu.time_scale for gpu in status.gpus}
-        found = rates(self._before, sessions.sessions, max(now - self._when, 1e-6), scale)
-        self._when = now
-        self._before = {session.session: session.usage for session in sessions.sessions}
+        found = rates(self._before, sessions.sessions, scale)
+        self._before = {rate.session.session: rate for rate in found}
         return status, found
 
 
