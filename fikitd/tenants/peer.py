@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from fikitd.scarcity import in_thread
+from fikitd.scarcity import in_thread, patiently
 
 SO_PEERGROUPS: Final = 59
 SO_PEERPIDFD: Final = 77
@@ -48,18 +48,20 @@ def peer_credentials(connection: trio.socket.SocketType) -> tuple[int, int, int]
 
 
 async def identify(connection: trio.socket.SocketType, administrator_group: str) -> Peer:
-    """Ask the kernel."""
+    """Ask the kernel. Raises OSError where a tenant cannot be named, whose limits would be unknown; whoever
+    may see why, may come in.
+    """
     pid, uid, gid = peer_credentials(connection)
     groups = await peer_groups(connection, uid, gid)
     administrators = await in_thread(group_number, administrator_group)
-    return Peer(
-        uid=uid,
-        gid=gid,
-        pid=pid,
-        groups=groups,
-        tenant=await tenant_name(uid),
-        administrator=uid in (0, os.geteuid()) or administrators in {gid, *groups},
-    )
+    administrator = uid in (0, os.geteuid()) or administrators in {gid, *groups}
+    try:
+        tenant = await in_thread(user_name, uid)
+    except OSError:
+        if not administrator:
+            raise
+        tenant = str(uid)
+    return Peer(uid=uid, gid=gid, pid=pid, groups=groups, tenant=tenant, administrator=administrator)
 
 
 async def peer_groups(connection: trio.socket.SocketType, uid: int, gid: int) -> tuple[int, ...]:
@@ -67,22 +69,24 @@ async def peer_groups(connection: trio.socket.SocketType, uid: int, gid: int) ->
     try:
         packed = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, OPTION_BYTES)
     except OSError:
-        name = await tenant_name(uid)
+        name = await in_thread(user_name, uid)
         return tuple(await in_thread(os.getgrouplist, name, gid))
     return struct.unpack(f"{len(packed) // 4}I", packed)
 
 
 async def tenant_name(uid: int) -> str:
-    """The user's name, or the uid where it has none."""
-    return await in_thread(user_name, uid)
+    """The user's name, or the uid where it has none; once that can be told."""
+    return await patiently(lambda: user_name(uid))
 
 
 def user_name(uid: int) -> str:
-    """Blocking: asks the name service."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    """Blocking: asks the name service, which knows nobody when it cannot open a file. Raises OSError then."""
+    for _ in range(2):  # what kept it from opening one may be over by the time that we try
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            os.close(os.open("/", os.O_PATH))
+    return str(uid)
 
 
 def group_number(name: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import pwd
 import resource
 import signal
 import socket
@@ -11,7 +12,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -248,6 +249,29 @@ def test_more_descriptors_wanted_than_there_are(stopped_daemon: Daemon) -> None:
     for client in held:
         client.close()
     assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
+
+
+def test_descriptors_run_out_as_a_tenant_is_to_be_named(
+    stopped_daemon: Daemon, as_user: Callable[..., str]
+) -> None:
+    """The name service then says that it knows nobody, and limits are by name: he must come again."""
+    stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    stopped_daemon.configure(f'[tenants.{pwd.getpwuid(1).pw_name}]\npriority_ceiling = "low"\n')
+    daemon = stopped_daemon.start()
+    assert daemon.process is not None
+    open_ones = Path(f"/proc/{daemon.process.pid}/fd")
+    held = [daemon.client()]
+    while len(list(open_ones.iterdir())) < 59:
+        held.append(daemon.client())
+
+    def ceiling() -> str:
+        with suppress(EOFError, ConnectionError):
+            return str(Client(daemon.socket).welcome.priority_ceiling)
+        return "refused"
+
+    assert as_user(1, ceiling) == "refused"
+    held.pop().close()
+    assert as_user(1, ceiling) == str(p.PRIORITIES["low"])
 
 
 def test_descriptors_run_out_as_signals_come(stopped_daemon: Daemon) -> None:
