@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,23 @@ def test_more_than_fits_into_a_frame_travels_in_portions(stopped_daemon: Daemon)
     assert sorted(each.grid for each in found) == sorted(each.grid for each in known)
     assert len(client.ask(p.ListProfiles(limit=7)).profiles) == 7
     assert not client.ask(p.ListProfiles(limit=7)).more
+
+
+def test_executors_are_told_once_of_what_is_imported_in_portions(stopped_daemon: Daemon) -> None:
+    """They are given thousands of entries each time: a large file took longer than its importer waits."""
+    stopped_daemon.prologue = """
+import os, fikitd.profiles
+async def share(self):
+    os.write(2, b"told\\n")
+fikitd.profiles.Profiles.share = share
+"""
+    stopped_daemon.start()
+    long = msgspec.structs.replace(KNOWN, function="f" * 8192)
+    known = [msgspec.structs.replace(long, grid=(number + 1, 1, 1)) for number in range(3000)]
+    assert len(list(p.portions(known))) > 2
+    file = stopped_daemon.place / "profiles.json"
+    file.write_bytes(msgspec.json.encode(p.Profiles(profiles=known)))
+    program = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()"]
+    arguments = ["profile", "import", str(file)]
+    subprocess.run([*program, *arguments], env=stopped_daemon.environment(), check=True)
+    assert stopped_daemon.log.read_text().count("told\n") == 1

@@ -65,9 +65,13 @@ class Profiles(Reply, tag="profiles", frozen=True):
 
 
 class ImportProfiles(Request, tag="import_profiles", frozen=True):
-    """Take over profiles that were exported elsewhere (administrator)."""
+    """Take over profiles that were exported elsewhere (administrator).
+
+    ``more``: others follow; executors that run are told with the last.
+    """
 
     profiles: list[ProfileRecord]
+    more: bool = False
 
 
 class ClearProfiles(Request, tag="clear_profiles", frozen=True):

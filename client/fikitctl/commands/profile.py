@@ -124,8 +124,10 @@ def import_profiles(invocation: Invocation, file: str) -> None:
         name = "standard input" if file == "-" else file
         raise refused(f"{name}: no profiles: {error}", "it must be what 'profile export' wrote") from None
     with invocation.deadline(ANSWER_SECONDS), invocation.connected() as control:
+        left = len(profiles)
         for portion in portions(profiles):
-            control.request(ImportProfiles(profiles=portion))
+            left -= len(portion)
+            control.request(ImportProfiles(profiles=portion, more=left > 0))
     print(f"fikitctl: {len(profiles)} profiles taken over", file=sys.stderr)
 
 

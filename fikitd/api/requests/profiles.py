@@ -30,7 +30,8 @@ async def import_profiles(caller: Caller, request: ImportProfiles) -> Reply:
     """Keep them and give them to the executors of their device model."""
     check_administrator(caller)
     await caller.daemon.profiles.save(request.profiles)
-    await caller.daemon.profiles.share()
+    if not request.more:
+        await caller.daemon.profiles.share()
     return Done()
 
 
