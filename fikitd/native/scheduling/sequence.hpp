@@ -325,9 +325,8 @@ class Sequence {
     bool known() const { return cursor_ != nowhere; }
     // The position whose launch is expected next; only when known().
     uint32_t next() const { return cursor_ + 1; }
-    Nanoseconds expected() const {
-        return last().at + at(next()).gap - at(next()).doubt();
-    }                                            // when, at the soonest
+    // When, at the soonest.
+    Nanoseconds expected() const { return last().at + at(next()).gap - at(next()).doubt(); }
     uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
 
     // How many launches are expected within such a time after the last one; only when known().
