@@ -304,8 +304,9 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     }
     if (outlasted)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
-    else if (high.spent > statistics.bound && high.outlasting.key != 0)
-        // It may be over by now: often a step is told of with the next one. Others beside it are foreseen.
+    else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0)
+        // It may be over by now: often a step is told of with the next one. Others beside it are foreseen,
+        // and what tells of no wait has steps that are guesses.
         outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;

@@ -206,7 +206,7 @@ inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds unti
     Nanoseconds most = INT64_MAX;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
-        if (high.step_time == 0) continue;
+        if (high.step_time == 0 || high.told == 0) continue;  // else its steps are guesses
         const Sequence& sequence = *high.sequence;
         Nanoseconds next = now;
         if (high.outstanding == 0 && sequence.known()) next = sequence.expected();
