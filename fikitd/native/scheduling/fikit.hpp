@@ -55,8 +55,8 @@
 //               by how much it outlasts that. On one stream less than the bound may be in flight besides
 //               one operation, of all less than `together` times that; or just the bound while what goes
 //               first by fairness does not fit: what is queued must not take its room again and again.
-//               Of what high work will find there the bound is an eighth of that one's step: when kernels
-//               end that are far behind others is known to some 10 us, which short answers have not to spare.
+//               Of what the work of who tells of its waits will find there it is an eighth of its step, 30 us
+//               at least: when a long row ends is known to some 10 us, which short answers have not to spare.
 //               While no high session is near, the bound (a larger one) is on what the whole GPU would take:
 //               long kernels of a few blocks are in nobody's way, but one behind another on one stream they
 //               take long to be over, so there only two of them.
