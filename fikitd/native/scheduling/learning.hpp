@@ -143,7 +143,7 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
                                                    Nanoseconds now) {
     Sequence& sequence = *high.sequence;
     const Nanoseconds pause = now - high.end;
-    if (pause > long_pause) sequence.silence.ended(pause);
+    if (pause > long_pause) sequence.silence.ended(pause, gated_operations_ > 0);
     if (!sequence.waited() && !shows_wait(session, high, work, now)) return;
     // Several waits make a step where they follow each other, not over a long pause.
     if (pause > long_pause && sequence.size() != high.step_from)

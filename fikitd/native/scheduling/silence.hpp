@@ -5,8 +5,9 @@
 // Lengths of silences fall into classes, four to an octave. Where none of the last `remembered` silences
 // ended in a class, this one is trusted not to. But hosts have accidents, and some come back at random: each
 // silence that ends where it was trusted to last costs what `one_in` others earn, and who has no credit is
-// not trusted, so that no more than one in so many answers is late for that. Nobody is trusted in for longer
-// than the silence has lasted: one that has only begun tells little.
+// not trusted, so that no more than one in so many answers is late for that. Beside nothing none was late, so
+// that alone takes no trust away: a program that starts has many. Nobody is trusted in for longer than the
+// silence has lasted: one that has only begun tells little.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +24,15 @@ class Silence {
     static constexpr Nanoseconds shortest = Nanoseconds{1} << 20;  // ns; of a shorter pause nothing is told
     static constexpr Nanoseconds never = INT64_MAX / 4;
 
-    // A silence is over. Another one like it may be an eighth shorter or longer.
-    void ended(Nanoseconds lasted) {
+    // A silence is over, beside others' work or nothing. Another one like it may be a little shorter or
+    // longer.
+    void ended(Nanoseconds lasted, bool beside) {
         ++silences_;
-        if (is_trusted() && is_quiet(place(lasted))) credit_ -= one_in;
+        if (is_trusted() && is_quiet(place(lasted)))
+            credit_ = std::max(credit_ - one_in, beside ? -one_in : 0);
         credit_ = std::min(credit_ + 1, most_credit);
-        const unsigned last = place(lasted + lasted / 8);
-        for (unsigned at = place(lasted - lasted / 8); at <= last; ++at) ended_[at] = silences_;
+        const unsigned last = place(lasted + lasted / 16);
+        for (unsigned at = place(lasted - lasted / 16); at <= last; ++at) ended_[at] = silences_;
     }
     // Will one that has lasted so long last until then?
     bool lasts(Nanoseconds lasted, Nanoseconds until) const {

@@ -15,7 +15,7 @@ namespace {
 // Silences of two lengths, as many as that.
 Silence of_two_lengths(int silences, Nanoseconds shorter, Nanoseconds longer) {
     Silence silence;
-    for (int each = 0; each < silences; ++each) silence.ended(each % 2 == 0 ? shorter : longer);
+    for (int each = 0; each < silences; ++each) silence.ended(each % 2 == 0 ? shorter : longer, true);
     return silence;
 }
 
@@ -54,14 +54,26 @@ void one_is_remembered() {
     CHECK(!of_two_lengths(31, 3 * ms, 40 * ms).lasts(6 * ms, 8 * ms));
     Silence silence = of_two_lengths(32, 3 * ms, 40 * ms);
     CHECK(silence.lasts(6 * ms, 8 * ms));
-    for (int others = 0; others < 200; ++others) silence.ended(others % 2 == 0 ? 3 * ms : 40 * ms);
-    silence.ended(7 * ms);
+    for (int others = 0; others < 200; ++others) silence.ended(others % 2 == 0 ? 3 * ms : 40 * ms, true);
+    silence.ended(7 * ms, true);
     for (int others = 0; others <= 64; ++others) {
         CHECK(!silence.lasts(6 * ms, 8 * ms));
         CHECK(silence.lasts(10 * ms, 12 * ms));  // it had credit
-        silence.ended(3 * ms);
+        silence.ended(3 * ms, true);
     }
     CHECK(silence.lasts(6 * ms, 8 * ms));
+}
+
+// Where nothing of others was there, nobody was late for an accident; but there is no credit left for
+// another.
+void accidents_beside_nothing_keep_nobody_away() {
+    for (const int accidents : {1, 2, 7}) {
+        Silence silence = of_two_lengths(400, 3 * ms, 40 * ms);
+        for (int each = 0; each < accidents; ++each) silence.ended(7 * ms << 2 * each, false);
+        CHECK(silence.lasts(20 * ms, 24 * ms));
+        silence.ended(22 * ms, true);
+        CHECK(silence.lasts(10 * ms, 12 * ms) == (accidents == 1));
+    }
 }
 
 // However they end, few do where they were trusted to last, and who has accidents is not never trusted.
@@ -79,7 +91,7 @@ void few_end_where_they_were_trusted_to_last() {
             if ((random >> 24) % 100 < odd) lasts = (int64_t{1} << chance % 6) * ms + chance * 100;
             wrong += silence.lasts(lasts - 10 * us, lasts);
             trusted += silence.lasts(10 * ms, 11 * ms);
-            silence.ended(lasts);
+            silence.ended(lasts, true);
         }
         CHECK(wrong <= silences / 128 + 3);
         CHECK(trusted >= silences / 100 * least);
@@ -89,7 +101,7 @@ void few_end_where_they_were_trusted_to_last() {
             random = random * 1664525 + 1013904223;
             const Nanoseconds lasts = (int64_t{1} << (random >> 8) % 6) * ms + (random >> 16) * 100;
             wrong += silence.lasts(lasts - 10 * us, lasts);
-            silence.ended(lasts);
+            silence.ended(lasts, true);
         }
         CHECK(wrong <= 4);
     }
@@ -105,11 +117,15 @@ struct Service {
         policy->opened(0, 0, 1, 0);
         policy->opened(1, 5, 1, 0);
     }
-    void answer() {
-        Work high = small(5 * us);
+    // `beside`: others' work, which is over after the first launch.
+    void answer(bool beside = false) {
+        Work high = small(5 * us), low = small(5 * us);
+        low.gated = true;
+        if (beside) policy->issued(1, low, now);
         for (high.key = 1; high.key <= launches; ++high.key, now += 10 * us) {
             policy->issued(0, high, now);
             policy->completed(0, high, 0, now + 9 * us);
+            if (beside && high.key == 1) policy->completed(1, low, 0, now + 9 * us);
         }
         policy->awaited(0, false, now);
     }
@@ -167,7 +183,7 @@ void who_is_asked_at_random_is_expected_any_moment() {
     Service service;
     uint32_t random = 1;
     for (int answer = 0; answer < 500; ++answer) {
-        service.answer();
+        service.answer(true);
         random = random * 1664525 + 1013904223;
         service.now += ms + (int64_t{1} << (random >> 16) % 16) * us + (random >> 8) % 4096 * 10 * us;
     }
@@ -181,6 +197,7 @@ int main() {
     lasts_as_those_did_that_lasted_so_long();
     tells_when_more_is_known();
     one_is_remembered();
+    accidents_beside_nothing_keep_nobody_away();
     few_end_where_they_were_trusted_to_last();
     what_would_delay_an_answer_goes_where_none_is_asked_for();
     who_is_asked_at_random_is_expected_any_moment();
