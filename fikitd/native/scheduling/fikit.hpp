@@ -168,7 +168,7 @@ class Fikit final : public Levels {
     void awaited(unsigned session, bool found, Nanoseconds now) override;
     bool curious(unsigned session) override {
         const High* const high = high_of(session);
-        return high != nullptr && high->fills && runs_ == 0 && high->sequence->curious();
+        return high != nullptr && high->fills && (runs_ == 0 || high->kept_free) && high->sequence->curious();
     }
     Decision decide(Nanoseconds now) override;
     uint32_t foreseen() const override { return foreseen_; }

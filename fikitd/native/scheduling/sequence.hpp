@@ -158,6 +158,8 @@ class Sequence {
         ++expected.seen;
         return true;
     }
+    // What is before that launch is over, and so were so many gated operations.
+    void begins(uint32_t position, uint32_t gated) { slot(position).gated = gated; }
     // What a launch took, when so many gated operations had been issued. Beside one, that it took longer is
     // no news, nor that it took a little less.
     void measured(uint32_t position, Nanoseconds time, uint32_t gated) {
