@@ -222,8 +222,8 @@ class Fikit final : public Levels {
         uint64_t key = 0;
         Engine engine = Engine::none;
         bool everywhere = false;  // no SM has room beside it
-        uint16_t sms = 0;
-        uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each SM
+        uint16_t sms = 0, held = 0;  // held: of those, so many get a block
+        uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each of them
         uint32_t waves = 1;
         uint32_t sooner = 0;  // than `from` if no high work has kept what is before it from the GPU
         Nanoseconds block = 0, start = 0, end = 0;

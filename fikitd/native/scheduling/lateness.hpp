@@ -12,7 +12,7 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
     Nanoseconds length = std::max(work.expected, work.longest);
     plan.key = work.key;
     plan.engine = work.engine;
-    plan.sms = static_cast<uint16_t>(sms);
+    plan.sms = plan.held = static_cast<uint16_t>(sms);
     plan.waves = plan.taken = plan.of = 1;
     plan.block = work.block;
     if (work.engine == Engine::kernel && work.blocks > 0) {
@@ -23,11 +23,12 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
             length = length * plan.waves / whole;
         }
         if (plan.waves == 1) {
+            plan.held = static_cast<uint16_t>(std::min(sms, work.blocks));
             plan.taken = static_cast<uint16_t>(waves(work.blocks, sms));
             plan.of = work.per_sm;
         }
     }
-    plan.everywhere = sms == all && plan.taken == plan.of;
+    plan.everywhere = plan.held == all && plan.taken == plan.of;
     plan.guest = interference_.guest(work.key, sms, all);
     const Nanoseconds soonest = now + Sequence::latency;
     const Own& mine = own_[session];
@@ -49,11 +50,11 @@ inline Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch
         return plan.engine == launch.engine || both_compute ? left : 0;
     }
     const uint32_t all = bounds_.multiprocessors;
-    uint32_t room = (all - plan.sms) * launch.per_sm;
+    uint32_t room = (all - plan.held) * launch.per_sm;
     if (launch.blocks <= room) return 0;
     const Nanoseconds block = plan.block > 0 ? std::min(left, plan.block) : left;
     if (plan.everywhere) return block;
-    if (plan.waves == 1) room += plan.sms * ((plan.of - plan.taken) * launch.per_sm / plan.of);
+    if (plan.waves == 1) room += plan.held * ((plan.of - plan.taken) * launch.per_sm / plan.of);
     if (launch.blocks <= room) return 0;
     if (room == 0) return block;
     const uint32_t more = waves(launch.blocks, room) - waves(launch.blocks, all * launch.per_sm);
