@@ -312,9 +312,11 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     high.fills = high.lasting > length / 2;
     const bool unmeasured = high.fills && high.unmeasured > high.lasting / unmeasured_part;
     const bool unmet = std::exchange(high.unmet, false);
-    high.kept_free = (high.kept_free && unmet) ||  // what was in flight was beside it all the same
-                     ((unmeasured || unmet) && ++high.others_steps >= least_others_steps + high.free_steps);
-    if (high.kept_free) high.others_steps = 0, ++high.free_steps;
+    // What was in flight when it began, or went by credit, was beside it all the same.
+    const bool keeps = (unmet && high.kept_free % most_kept_free != 0) ||
+                       ((unmeasured || unmet) && ++high.others_steps >= least_others_steps + high.free_steps);
+    high.kept_free = keeps ? high.kept_free + 1 : 0;
+    if (keeps) high.others_steps = 0, ++high.free_steps;
     high.lasting = high.unmeasured = 0;
     set_bound(high);
     statistics.bound = high.bound;

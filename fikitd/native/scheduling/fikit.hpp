@@ -204,6 +204,7 @@ class Fikit final : public Levels {
     static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
     static constexpr uint32_t least_others_steps = 8;   // between two such
+    static constexpr uint32_t most_kept_free = 8;       // in a row
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
     static constexpr Nanoseconds any_time = 1'000'000'000;
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
@@ -290,7 +291,7 @@ class Fikit final : public Levels {
         // What this step's launches take, and those of them that were not measured at their place.
         Nanoseconds lasting = 0, unmeasured = 0;
         bool fills = false;      // they leave less than half of the step idle
-        bool kept_free = false;  // this step is to be measured
+        uint32_t kept_free = 0;  // this step is to be measured, as so many in a row
         bool unmet = false;      // nobody knows how long its streams take beside each other before some wait
         Nanoseconds meets = 0;   // that, before its last wait
         Nanoseconds meets_anywhere = Sequence::unmeasured;  // before waits of which nothing is known
