@@ -204,7 +204,7 @@ class Fikit final : public Levels {
     static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
     static constexpr uint32_t least_others_steps = 8;   // between two such
-    static constexpr uint32_t most_kept_free = 8;       // in a row
+    static constexpr uint32_t most_kept_free = 16;      // in a row
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
     static constexpr Nanoseconds any_time = 1'000'000'000;
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.

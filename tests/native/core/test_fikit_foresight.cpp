@@ -1,7 +1,11 @@
 // The policy `fikit`: how far decisions look ahead. High-priority launches wait meanwhile.
 #include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "policy_tests.hpp"
+#include "scheduling/sequence.hpp"
 
 using namespace fikit;
 using namespace fikit::scheduling;
@@ -69,9 +73,91 @@ void looking_ahead_takes_little_of_the_time() {
     CHECK(looked.all * 16 < static_cast<uint64_t>(looked.time) / 15);
 }
 
+// A kernel holds as many SMs as it has blocks, wherever it goes. What the others are enough for may run
+// beside it.
+void a_few_long_blocks_leave_the_other_multiprocessors() {
+    for (const auto& [blocks, needs, fits] :
+         {std::tuple{10u, 122u, true}, {10u, 123u, false}, {60u, 72u, true}, {60u, 73u, false}}) {
+        const auto policy = make_policy("fikit", with_partitions());
+        policy->opened(0, 0, 1, 0);
+        policy->opened(1, 5, 1, 0);
+        Work high = small(50 * us), low = small(200 * us);
+        high.blocks = needs;
+        low.blocks = blocks;
+        high.per_sm = low.per_sm = 1;
+        low.waves = 1;
+        low.key = 1000;
+        low.gated = true;
+        Nanoseconds now = 100 * ms;
+        int goes = 0;  // but in steps that are kept free
+        for (int answer = 0; answer < 40; ++answer)
+            for (high.key = 1; high.key <= 20; ++high.key, now += 54 * us) {
+                policy->issued(0, high, now);
+                if (high.key == 20) policy->awaited(0, false, now);
+                if (high.key == 10 && answer > 20) {
+                    policy->arrived(1, low, now + 20 * us);
+                    const Decision decision = policy->decide(now + 20 * us);
+                    goes += decision.verdict != Verdict::wait;
+                    policy->withdrawn(1, now + 20 * us);
+                }
+                policy->completed(0, high, 0, now + 53 * us);
+            }
+        CHECK(fits ? goes >= 15 : goes == 0);
+    }
+}
+
+// A program that launches a step at once, which fills the GPU, beside one whose work is always in flight when
+// it does. Its kernels last longer where they are than elsewhere, and that is found out: no step is late by
+// its bound in the end.
+void who_is_far_ahead_is_measured_where_it_launches() {
+    constexpr unsigned launches = 64, steps = 500;
+    constexpr Nanoseconds lasts = 52 * us;
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high = small(50 * us), low = small(5 * us);
+    high.blocks = 4000;
+    low.blocks = 1;
+    low.key = 1000;
+    low.gated = true;
+    Nanoseconds now = 100 * ms;
+    uint64_t late = 0;
+    for (unsigned step = 0; step < steps; ++step) {
+        // One is there when the step is launched, others come later where they may.
+        bool beside = true;
+        Nanoseconds end = now + Sequence::latency;
+        policy->issued(1, low, now);
+        std::vector<bool> measured;
+        for (high.key = 1; high.key <= launches; ++high.key, now += 500) {
+            measured.push_back(policy->curious(0));
+            policy->issued(0, high, now);
+        }
+        policy->awaited(0, false, now);
+        for (high.key = 1; high.key <= launches; ++high.key) {
+            if (std::exchange(beside, false)) policy->completed(1, low, 0, end + 37 * us);
+            now = end + 40 * us;
+            policy->arrived(1, low, now);
+            if (policy->decide(now).verdict == Verdict::wait) {
+                policy->withdrawn(1, now);
+            } else {
+                policy->issued(1, low, now);
+                beside = true;
+            }
+            now = end += lasts;
+            policy->completed(0, high, measured[high.key - 1] ? lasts : 0, now += 3 * us);
+        }
+        if (beside) policy->completed(1, low, 0, now);
+        if (step + 100 == steps) late = policy->statistics(0).over_bound;
+    }
+    CHECK(policy->statistics(0).over_bound > 20);  // until it was
+    CHECK_EQUAL(policy->statistics(0).over_bound, late);
+}
+
 }  // namespace
 
 int main() {
     what_is_hopeless_is_soon_refused();
     looking_ahead_takes_little_of_the_time();
+    a_few_long_blocks_leave_the_other_multiprocessors();
+    who_is_far_ahead_is_measured_where_it_launches();
 }

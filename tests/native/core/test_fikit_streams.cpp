@@ -140,6 +140,25 @@ void a_step_is_kept_free_to_measure_it() {
     }
 }
 
+// What goes by credit is beside each step that is kept free, too. So nothing is learnt then, and it ends.
+void credit_keeps_no_step_free_for_ever() {
+    Program program(10 * us, 20 * us);
+    int row = 0, most = 0, times = 0;
+    for (int step = 0; step < 400; ++step) {
+        const Nanoseconds now = program.now + 100 * us;
+        program.policy->arrived(1, Program::low(), now);
+        const bool goes = program.policy->decide(now).verdict != Verdict::wait;
+        program.policy->issued(1, Program::low(), now);
+        program.step(25 * us);
+        program.policy->completed(1, Program::low(), 0, program.now);
+        row = goes || step < 20 ? 0 : row + 1;
+        most = std::max(most, row);
+        times += row == 1;
+    }
+    CHECK_EQUAL(most, 16);
+    CHECK(times > 2);  // it is tried again
+}
+
 // A session that is opened anew begins with one stream, whatever the one before it had.
 void who_comes_next_begins_with_one_stream() {
     Program program;
@@ -227,6 +246,7 @@ int main() {
     what_its_streams_take_from_each_other_is_no_delay();
     who_never_is_alone_is_held_to_a_bound_too();
     a_step_is_kept_free_to_measure_it();
+    credit_keeps_no_step_free_for_ever();
     who_comes_next_begins_with_one_stream();
     who_comes_next_meets_anew();
     what_comes_next_is_in_flight();
