@@ -222,7 +222,7 @@ class Fikit final : public Levels {
     struct Plan {
         uint64_t key = 0;
         Engine engine = Engine::none;
-        bool everywhere = false;  // no SM has room beside it
+        bool everywhere = false;     // no SM has room beside it
         uint16_t sms = 0, held = 0;  // held: of those, so many get a block
         uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each of them
         uint32_t waves = 1;

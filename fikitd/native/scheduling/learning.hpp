@@ -228,7 +228,7 @@ inline void Fikit::pass_over(High& high) {
     const uint32_t position = sequence.oldest(first, work.stream);
     if (position == Sequence::nowhere) return;  // it was left behind
     const Sequence::Launch& launch = sequence.completed(position);
-    if (measured > 0 && work.key == launch.key)
+    if (measured > 0 && work.key == launch.key && launch.gated == static_cast<uint32_t>(issued_))
         sequence.measured(position, measured, static_cast<uint32_t>(issued_));
     Sequence::Course& own = sequence.courses()[launch.stream];
     const Nanoseconds start = std::max(launch.at + Sequence::latency, own.end);

@@ -37,8 +37,8 @@ struct Program {
         return low;
     }
     // Each kernel takes so long beside the others. With gated work there all the time, which makes what is
-    // launched last late, if that is not negative.
-    void step(Nanoseconds each, Nanoseconds late = -1) {
+    // launched last late, if that is not negative. `measured`: what each is seen to take; 0: nobody looks.
+    void step(Nanoseconds each, Nanoseconds late = -1, Nanoseconds measured = 0) {
         now += ms;
         struct End {
             Nanoseconds at;
@@ -57,7 +57,7 @@ struct Program {
         policy->awaited(0, false, now);
         std::sort(ends.begin(), ends.end(),
                   [](const End& one, const End& other) { return one.at < other.at; });
-        for (const End& end : ends) policy->completed(0, work(end.number), 0, now = end.at + us);
+        for (const End& end : ends) policy->completed(0, work(end.number), measured, now = end.at + us);
         if (late >= 0) policy->completed(1, low(), 0, now);
     }
     // Beside nothing, each over before the next, on one stream; it finds them over.
@@ -138,6 +138,17 @@ void a_step_is_kept_free_to_measure_it() {
         if (!outlasts) CHECK_EQUAL(last, first);
         CHECK_EQUAL(program.told().delays.count, 0u);
     }
+}
+
+// What a kernel takes depends on what its other streams have on the GPU just then. Beside others that is seen
+// once the step was no longer measured as a whole, so one that took less by chance changes nothing.
+void what_takes_less_beside_others_is_no_news() {
+    Program program;
+    for (int step = 0; step < 40; ++step) program.step(60 * us, -1, 60 * us);
+    for (int step = 0; step < 100; ++step) program.step(60 * us, 0, 30 * us);
+    CHECK_EQUAL(program.told().delays.count, 0u);
+    program.step(60 * us, 40 * us);
+    CHECK_EQUAL(program.told().delays.count, 1u);
 }
 
 // What goes by credit is beside each step that is kept free, too. So nothing is learnt then, and it ends.
@@ -246,6 +257,7 @@ int main() {
     what_its_streams_take_from_each_other_is_no_delay();
     who_never_is_alone_is_held_to_a_bound_too();
     a_step_is_kept_free_to_measure_it();
+    what_takes_less_beside_others_is_no_news();
     credit_keeps_no_step_free_for_ever();
     who_comes_next_begins_with_one_stream();
     who_comes_next_meets_anew();
