@@ -14,7 +14,9 @@ constexpr uint32_t dim3_axes = 3;
 // An int, or a tuple of one to three.
 void read_axes(nb::handle value, uint32_t (&axes)[dim3_axes], const char* what) {
     const auto read = [&](PyObject* number) {
-        const unsigned long axis = PyLong_Check(number) ? PyLong_AsUnsignedLong(number) : 0;
+        PyObject* const integer = PyIndex_Check(number) ? PyNumber_Index(number) : nullptr;  // NumPy's, too
+        const unsigned long axis = integer != nullptr ? PyLong_AsUnsignedLong(integer) : 0;
+        Py_XDECREF(integer);
         if (PyErr_Occurred() != nullptr) PyErr_Clear();
         if (axis == 0 || axis > UINT32_MAX)
             throw nb::value_error((std::string(what) + ": one to three positive integers").c_str());

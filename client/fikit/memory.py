@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Final, Self
 
 from fikit._channel import DeviceBuffer, PinnedMemory
@@ -75,7 +76,7 @@ class Memory(DeviceBuffer):
             raise TypeError(f"copy_from_memory: {source!r} is no fikit.Memory")
         if source._core is not self._core:
             raise UsageError(f"{source!r} is memory of another session")
-        count = source.size - source_offset if size is None else size
+        count = source.size - index(source_offset) if size is None else index(size)
         status = self._core.channel.copy_on_device(
             handle_in(self._core, stream),
             self._address(offset, count),
@@ -94,11 +95,12 @@ class Memory(DeviceBuffer):
         stream: Stream | None = None,
     ) -> None:
         """Set ``count`` elements (None: all) of ``width`` bytes (1, 2 or 4) to ``value``. Asynchronous."""
+        value, width, offset = index(value), index(width), index(offset)
         if width not in _WIDTHS or not 0 <= value < 1 << 8 * width or offset % width:
             raise UsageError(
                 f"fill: {value} in elements of {width} bytes at {offset} (width 1, 2 or 4; aligned)"
             )
-        elements = (self.size - offset) // width if count is None else count
+        elements = (self.size - offset) // width if count is None else index(count)
         address = self._address(offset, elements * width)
         self._core.check(
             self._core.channel.fill(handle_in(self._core, stream), address, elements, value, width),
@@ -131,13 +133,14 @@ class Memory(DeviceBuffer):
     def _address(self, offset: int, count: int) -> int:
         if self.freed:
             raise UsageError(f"{self!r} was freed")
+        offset, count = index(offset), index(count)  # NumPy's integers wrap
         if offset < 0 or count < 0 or offset + count > self.size:
             raise UsageError(f"{count} bytes at {offset} do not lie within {self!r}")
         return self.address + offset
 
     def _room_for(self, size: int | None, offset: int) -> bytearray:
         """Where ``size`` bytes (None: all) from ``offset`` on go to; none is made for more than there are."""
-        count = max(self.size - offset, 0) if size is None else size
+        count = max(self.size - index(offset), 0) if size is None else index(size)
         self._address(offset, count)
         return bytearray(count)
 

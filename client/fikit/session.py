@@ -27,6 +27,8 @@ from fikit.streams import Event, Stream
 _RESTART_SECONDS: Final = 10.0
 """So long a process of a job waits for its daemon, which may be about to start anew."""
 _PAUSE_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 1e9
+"""Sockets take no much longer limit."""
 
 
 def connect(
@@ -54,6 +56,9 @@ def connect(
         raise UsageError(str(error)) from None
     _check("gpu", gpu, protocol.Count | protocol.GpuUuid | None)
     _check("memory_limit", memory_limit, protocol.Bytes)
+    _check("name", name, str | None)
+    if timeout is not None and not 0 < timeout <= _MOST_SECONDS:
+        raise UsageError(f"timeout={timeout!r}: not within 0 and {_MOST_SECONDS:g} seconds (None: no limit)")
     shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
     job = os.environ.get("FIKIT_JOB") or None
     wanted = protocol.OpenSession(

@@ -68,6 +68,22 @@ def test_parts_of_memory(session: fikit.Session) -> None:
             memory.fill(256)
 
 
+def test_numpy_s_integers_are_integers(session: fikit.Session, module: fikit.Module) -> None:
+    small: Any = np.int32
+    with session.allocate(64) as memory:
+        memory.fill(0)
+        memory.fill(7, width=small(4), count=small(2), offset=small(16))
+        memory.copy_from(b"abcd", offset=small(4))
+        memory.copy_from_memory(memory, size=small(4), offset=small(8), source_offset=small(4))
+        written = bytes(4) + b"abcdabcd" + bytes(4) + b"\7\0\0\0" * 2
+        assert memory.read(small(24), offset=small(0)) == written
+        before: Any = np.uint64(2**64 - 4)
+        with pytest.raises(fikit.UsageError, match="do not lie within"):
+            memory.copy_from(b"abcd", offset=before)
+    module.kernel("nothing").launch(grid=(small(2), small(1)), block=small(32))
+    session.synchronize()
+
+
 class Resizing:
     """A channel during whose copies another thread would resize the host's side."""
 
@@ -297,10 +313,13 @@ def test_refusals_and_absent_daemons(socket_path: Path, tmp_path: Path) -> None:
         {"memory_limit": "8G"},
         {"gpu": "first"},
         {"gpu": 1 << 70},
+        {"name": 7},
+        *({"timeout": seconds} for seconds in (0, -1, 1e30, float("nan"))),
     ]
     for arguments in wrong:
         with pytest.raises(fikit.UsageError, match=next(iter(arguments))):
             fikit.connect(**arguments)
+    fikit.connect(timeout=np.float64(30)).close()
 
 
 @pytest.mark.usefixtures("socket_path")
