@@ -104,23 +104,18 @@ class CallHandler {
                              fikit_reply_memory_allocate& reply) {
         if (session_.buffers.size() >= core_.settings_.most_buffers) return CUDA_ERROR_OUT_OF_MEMORY;
         CUdeviceptr address = 0;
-        // Reserved first, so that no other executor of the tenant takes the same room meanwhile. Without room
-        // there is still what is used in part.
-        const uint64_t growth = Arena::growth(request.size);
-        const bool room = core_.ledger_.reserve(growth, session_.tenant_limit, !at_once_);
-        const uint64_t limit =
-            room ? session_.memory_limit : std::max<uint64_t>(session_.arena->used_bytes(), 1);
-        CUresult result = CUDA_SUCCESS;
-        if (at_once_) {
-            again_ = !session_.arena->take(request.size, limit, address, reply.size);
-        } else {
-            result = session_.arena->allocate(request.size, limit, address, reply.size);
+        const auto take = [&](uint64_t limit) {
+            if (at_once_) {
+                again_ = !session_.arena->take(request.size, limit, address, reply.size);
+                return CUDA_SUCCESS;
+            }
+            const CUresult taken = session_.arena->allocate(request.size, limit, address, reply.size);
             // The first time, the dispatch thread sees to it that the other sessions keep nothing.
-            const bool full = result == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
+            const bool full = taken == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
             again_ = session_.short_of_memory = full && !session_.short_of_memory;
-        }
-        core_.account_memory(session_);
-        if (room) core_.ledger_.give_back(growth);
+            return taken;
+        };
+        const CUresult result = core_.within_limits(session_, Arena::growth(request.size), !at_once_, take);
         if (again_ || result != CUDA_SUCCESS) return result;
         reply.address = address;
         session_.buffers[address] = {request.size, Buffer::no_module};
@@ -184,14 +179,14 @@ class CallHandler {
         SessionModule& module = compiled.module;
         if (compiled.variable_bytes > 0) {
             const std::lock_guard lock(core_.memory_mutex_);
-            const uint64_t limit = core_.memory_limit_of(session_);
             // Without a limit the driver will say so.
             const bool too_many = compiled.variable_bytes == too_many_bytes;
-            const uint64_t bytes = too_many && limit == 0 ? 0 : compiled.variable_bytes;
-            const CUresult result = session_.arena->charge(bytes, limit);
+            const uint64_t bytes =
+                too_many && core_.memory_limit_of(session_) == 0 ? 0 : compiled.variable_bytes;
+            const CUresult result = core_.within_limits(
+                session_, bytes, true, [&](uint64_t limit) { return session_.arena->charge(bytes, limit); });
             if (result != CUDA_SUCCESS) return result;
             module.variable_bytes = bytes;
-            core_.account_memory(session_);
         }
         const CUresult result = driver_.cuLibraryGetModule_(&module.module, module.library);
         if (result != CUDA_SUCCESS) leave(module);

@@ -17,6 +17,7 @@
 //   programs
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -308,6 +309,18 @@ class Core {
     void announce(Session& session);
     void account_memory(Session& session);
     uint64_t memory_limit_of(const Session& session) const;
+    // `take(limit)` takes `bytes` more for the session, if that is within what it may have. They are reserved
+    // first, so that no other executor of the tenant takes the same room meanwhile. Without room there is still
+    // what is used in part. `thorough`: as the ledger has it.
+    template <class Take>
+    CUresult within_limits(Session& session, uint64_t bytes, bool thorough, const Take& take) {
+        const bool room = ledger_.reserve(bytes, session.tenant_limit, thorough);
+        const CUresult result =
+            take(room ? session.memory_limit : std::max<uint64_t>(session.arena->used_bytes(), 1));
+        account_memory(session);
+        if (room) ledger_.give_back(bytes);
+        return result;
+    }
     void when_idle(std::function<void()> run);
     void unregister_when_idle(SharedMemory&& memory, SharedMemory&& with = {});
     void unload_when_idle(const SessionModule& module);

@@ -89,7 +89,8 @@ CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit
     CUresult result = driver_.cuCtxGetLimit_(&bytes, CU_LIMIT_STACK_SIZE);
     if (result == CUDA_SUCCESS && bytes < request.bytes) {
         const uint64_t more = (request.bytes - bytes) * threads_per_multiprocessor * core_.multiprocessors_;
-        result = session_.arena->charge(more, core_.memory_limit_of(session_));
+        result = core_.within_limits(session_, more, true,
+                                     [&](uint64_t limit) { return session_.arena->charge(more, limit); });
         if (result != CUDA_SUCCESS) return result;
         bytes = request.bytes;
         result = driver_.cuCtxSetLimit_(CU_LIMIT_STACK_SIZE, bytes);
@@ -201,10 +202,10 @@ CUresult ProgramCalls::memory_create(const fikit_request_memory_create& request,
     OwnMemory memory;
     memory.size = request.size;
     const std::lock_guard lock(core_.memory_mutex_);
-    const CUresult result =
-        session_.arena->create(request.size, core_.memory_limit_of(session_), memory.handle);
+    const CUresult result = core_.within_limits(session_, request.size, true, [&](uint64_t limit) {
+        return session_.arena->create(request.size, limit, memory.handle);
+    });
     if (result == CUDA_SUCCESS) session_.memories[request.handle] = memory;
-    core_.account_memory(session_);
     return result;
 }
 
@@ -270,9 +271,10 @@ CUresult ProgramCalls::memory_import(const fikit_request_memory_import& request,
     if (memory.shared == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     memory.handle = memory.shared->handle;
     reply.size = memory.size = memory.shared->size;
-    const CUresult result = session_.arena->charge(memory.size, core_.memory_limit_of(session_));
+    const CUresult result = core_.within_limits(session_, memory.size, true, [&](uint64_t limit) {
+        return session_.arena->charge(memory.size, limit);
+    });
     if (result == CUDA_SUCCESS) session_.memories[request.handle] = memory;
-    core_.account_memory(session_);
     return result;
 }
 

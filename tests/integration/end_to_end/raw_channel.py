@@ -60,9 +60,13 @@ class RawChannel:
 
     def load(self, image: str, handle: int = 0) -> None:
         """A module, from the staging area."""
+        assert self.load_status(image, handle) == 0
+
+    def load_status(self, image: str, handle: int = 0) -> int:
+        """The status of loading it."""
         text = image.encode() + b"\0"
         self.outbox[self._staging : self._staging + len(text)] = text
-        assert self.call(MODULE_LOAD, struct.pack("<IIQQ", handle, 0, 0, len(text)))[0] == 0
+        return self.call(MODULE_LOAD, struct.pack("<IIQQ", handle, 0, 0, len(text)))[0]
 
     def function(self, name: bytes, handle: int, module: int = 0) -> int:
         """The status of asking for a kernel."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -17,10 +18,12 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import SETTINGS, listener
+from tests.integration.end_to_end.raw_channel import RawChannel
 
 Program = Callable[[str], "subprocess.Popen[str]"]
 LIMIT = 64 << 20
 PIECE = 2 << 20
+OUT_OF_MEMORY = 2
 
 WORKER = """
 session = fikit.connect(name="worker")
@@ -153,25 +156,42 @@ def test_a_memory_limit_spans_a_tenants_executors(
     other.allocate(PIECE).free()
 
 
+def create_memory(channel: RawChannel) -> int:
+    return channel.call(17, struct.pack("<IIQ", 1, 0, LIMIT))[0]
+
+
+def create_array(channel: RawChannel) -> int:
+    single_precision = 0x20
+    shape = (LIMIT // 256 // 4, 256, 0, single_precision, 1, 0, 0)
+    return channel.call(40, struct.pack("<II3Q4I", 1, 0, *shape))[0]
+
+
+def load_variable(channel: RawChannel) -> int:
+    head = ".version 7.8\n.target sm_80\n.address_size 64\n"
+    return channel.load_status(f"{head}.visible .global .align 8 .b8 large[{LIMIT}];")
+
+
+def allocate_memory(channel: RawChannel) -> int:
+    return channel.call(2, struct.pack("<Q", LIMIT))[0]
+
+
+@pytest.mark.parametrize("take", [allocate_memory, create_memory, create_array, load_variable])
 def test_an_executor_that_was_killed_uses_nothing_of_the_limit(
-    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session], take: Callable[[RawChannel], int]
 ) -> None:
     limited = SETTINGS.replace("[tenant_defaults]", f"[tenant_defaults]\nmemory_limit_bytes = {LIMIT}")
     stopped_daemon.configure(settings=limited)
     stopped_daemon.start()
     doomed = connect_to(isolated=True)
     victim = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
-    kept = connect_to(isolated=True)
+    kept = RawChannel(stopped_daemon.client())
     lost: list[fikit.Memory] = []
     fill(doomed, lost)
-    with pytest.raises(fikit.OutOfMemoryError):
-        kept.allocate(PIECE)
+    assert take(kept) == OUT_OF_MEMORY
     ending = os.pidfd_open(victim)
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(fikit.SessionLostError):
         doomed.allocate(PIECE)
     select.select([ending], [], [], 30.0)  # a driver takes its time to end a process
     os.close(ending)
-    held: list[fikit.Memory] = []
-    fill(kept, held)
-    assert len(held) == LIMIT // PIECE
+    assert take(kept) == 0
