@@ -126,6 +126,10 @@ class CallHandler {
                                 fikit_reply_memory_information& reply) {
         // The tenant's other sessions use what is left of the tenant's; the total is the same for all of
         // them.
+        if (session_.tenant_limit != 0) {
+            const std::lock_guard lock(core_.memory_mutex_);
+            core_.ledger_.forget_ended();
+        }
         const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
         const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
         const MemoryLeft left = core_.memory_left(own, limit < own ? own - limit + used : used);

@@ -38,8 +38,8 @@ class Ledger {
     // look for executors that have ended, which takes system calls.
     bool reserve(uint64_t bytes, uint64_t limit, bool thorough) {
         if (take(bytes, limit)) return true;
-        if (!thorough || shared_.mine() == nullptr) return false;
-        put_back();
+        if (!thorough) return false;
+        forget_ended();
         return take(bytes, limit);
     }
     // What was reserved is not needed, or has become memory that `change` told of.
@@ -47,6 +47,16 @@ class Ledger {
 
     // This executor uses more memory, or less.
     void change(int64_t bytes) { add(static_cast<uint64_t>(bytes)); }
+
+    // What executors have used that have ended counts no longer. Takes system calls.
+    void forget_ended() {
+        if (shared_.mine() == nullptr) return;
+        shared_.enter();
+        for (unsigned slot = first; slot <= executors; ++slot)
+            if (Entry& entry = shared_.all()[slot]; entry.load() != 0 && !shared_.held(entry))
+                sum_->fetch_sub(entry.exchange(0));
+        shared_.leave();
+    }
 
     // Of all executors; may count one that has just ended.
     uint64_t total() const { return sum_->load(); }
@@ -71,13 +81,6 @@ class Ledger {
         if (!shrinks) sum_->fetch_add(bytes);
         entry_->fetch_add(bytes);
         if (shrinks) sum_->fetch_add(bytes);
-    }
-    void put_back() {
-        shared_.enter();
-        for (unsigned slot = first; slot <= executors; ++slot)
-            if (Entry& entry = shared_.all()[slot]; entry.load() != 0 && !shared_.held(entry))
-                sum_->fetch_sub(entry.exchange(0));
-        shared_.leave();
     }
 
     SharedSlots<Entry, executors + 1> shared_;

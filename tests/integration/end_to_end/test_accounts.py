@@ -175,6 +175,12 @@ def allocate_memory(channel: RawChannel) -> int:
     return channel.call(2, struct.pack("<Q", LIMIT))[0]
 
 
+def information(channel: RawChannel) -> tuple[int, int]:
+    """Free and total."""
+    free, total = struct.unpack("<QQ", channel.call(3, bytes(8))[1])
+    return free, total
+
+
 @pytest.mark.parametrize("take", [allocate_memory, create_memory, create_array, load_variable])
 def test_an_executor_that_was_killed_uses_nothing_of_the_limit(
     stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session], take: Callable[[RawChannel], int]
@@ -188,10 +194,12 @@ def test_an_executor_that_was_killed_uses_nothing_of_the_limit(
     lost: list[fikit.Memory] = []
     fill(doomed, lost)
     assert take(kept) == OUT_OF_MEMORY
+    assert information(kept) == (0, LIMIT)
     ending = os.pidfd_open(victim)
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(fikit.SessionLostError):
         doomed.allocate(PIECE)
     select.select([ending], [], [], 30.0)  # a driver takes its time to end a process
     os.close(ending)
+    assert information(kept) == (LIMIT, LIMIT)
     assert take(kept) == 0
