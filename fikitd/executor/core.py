@@ -155,6 +155,10 @@ class DispatchCore:
         """Forget every entry."""
         self._core.forget_profiles()
 
+    def bound_printed(self) -> None:
+        """Of what kernels have printed and nobody takes, keep the latest."""
+        self._core.bound_printed()
+
     def set_trace(self, on: bool) -> int:
         """Start or stop recording; the cursor of what comes next."""
         return self._core.set_trace(on)

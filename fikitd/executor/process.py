@@ -27,6 +27,8 @@ from fikitd.wire import PeerClosedError, Wire, close_all
 
 LONELY_SECONDS: Final = 60.0
 """Without a daemon and without a session an executor ends after this long."""
+PRINTED_SECONDS: Final = 1.0
+"""Kernels may print as fast as the driver writes, whether or not somebody takes it."""
 log = structlog.get_logger()
 
 
@@ -93,6 +95,7 @@ class ExecutorProcess:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch_core, path.parent)
                 nursery.start_soon(self._watch_loneliness)
+                nursery.start_soon(self._bound_printed)
                 nursery.start_soon(self._accept, listener)
                 await self._over.wait()
                 nursery.cancel_scope.cancel()
@@ -193,6 +196,11 @@ class ExecutorProcess:
             elif trio.current_time() - self._heard > LONELY_SECONDS:
                 log.info("lonely", seconds=LONELY_SECONDS)
                 self._over.set()
+
+    async def _bound_printed(self) -> None:
+        while True:
+            await trio.sleep(PRINTED_SECONDS)
+            await in_thread(self._core.bound_printed)
 
     # --- one handler for each ask -------------------------------------------------------------
 

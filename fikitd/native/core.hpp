@@ -168,6 +168,7 @@ class Core {
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);
     void forget_profiles();
+    void bound_printed() { printed_.bound(); }
     uint64_t set_trace(bool on);  // the cursor of what is recorded next
     // What was recorded at `cursor` and after, which moves on; `dropped` counts what was overwritten before.
     std::vector<NamedTrace> read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped);

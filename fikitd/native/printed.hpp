@@ -28,13 +28,26 @@ class Printed {
         if (descriptor_ < 0) return 0;
         const ssize_t got = pread(descriptor_, to, room, read_);
         if (got <= 0) return 0;
-        // The file grows at its end while the driver writes, so it gives back its beginning instead.
-        fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, read_, got);
-        read_ += got;
+        drop(got);
         return static_cast<size_t>(got);
     }
 
+    // Of what nobody takes only the latest is kept, as in the driver's own buffer: it is memory of the host's.
+    void bound() {
+        constexpr off_t most = 64 << 20;
+        const std::lock_guard lock(mutex_);
+        struct stat state{};
+        if (descriptor_ < 0 || fstat(descriptor_, &state) != 0) return;
+        if (const off_t left = state.st_size - read_; left > most) drop(left - most);
+    }
+
   private:
+    // The file grows at its end while the driver writes, so it gives back its beginning instead.
+    void drop(off_t bytes) {
+        fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, read_, bytes);
+        read_ += bytes;
+    }
+
     std::mutex mutex_;
     int descriptor_;
     off_t read_ = 0;

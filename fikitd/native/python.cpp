@@ -253,6 +253,7 @@ NB_MODULE(_core, module) {
             nb::arg("shared_bytes"), nb::arg("samples"), nb::arg("median_ns"), nb::arg("p95_ns"),
             nb::arg("shortest_ns"), nb::arg("wrong"), nb::arg("gaps"), Unlocked())
         .def("forget_profiles", &Core::forget_profiles, Unlocked())
+        .def("bound_printed", &Core::bound_printed, Unlocked())
         .def("set_trace", &Core::set_trace, nb::arg("on"), Unlocked())
         .def(
             "read_trace",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import fikit
 import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
-from tests.integration.end_to_end.conftest import PTX
+from tests.integration.end_to_end.conftest import PTX, listener
 from tests.integration.end_to_end.raw_channel import NOTES_OFFSET, RawChannel
 from tests.integration.end_to_end.test_refusals import still_works
 
@@ -39,6 +41,30 @@ FAILS = """
     }
     ret;
 }
+"""
+
+LINE_BYTES = 1024
+PRINTS = f"""
+.version 7.8
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 count) vprintf (.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 line[{LINE_BYTES + 1}] = {{{"120, " * (LINE_BYTES - 1)}10, 0}};
+.visible .entry prints()
+{{
+    .reg .b64 %rd<4>; .reg .b32 %r<2>;
+    mov.u64 %rd1, line;
+    cvta.global.u64 %rd2, %rd1;
+    mov.u64 %rd3, 0;
+    {{
+        .param .b64 format; .param .b64 arguments; .param .b32 count;
+        st.param.b64 [format], %rd2;
+        st.param.b64 [arguments], %rd3;
+        call.uni (count), vprintf, (format, arguments);
+        ld.param.b32 %r1, [count];
+    }}
+    ret;
+}}
 """
 
 
@@ -121,3 +147,21 @@ def test_names_of_kernels_that_fill_frames(daemon: Daemon, session: fikit.Sessio
             listed = client.ask(p.ListProfiles(limit=10_000, offset=known))
             known, more = known + len(listed.profiles), listed.more
     connect(isolated=True).synchronize()  # an executor that was told of them
+
+
+def test_what_kernels_print_and_nobody_takes_has_a_bound(daemon: Daemon, connect: Connect) -> None:
+    """The client library takes nothing of it, and it is memory of the host's."""
+    session = connect(isolated=True)
+    executor = max((daemon.place / "run").glob("x-*.sock"), key=lambda path: path.stat().st_ctime_ns)
+    printed = Path(f"/proc/{listener(executor)}/fd/1")
+    kernel = session.load(PRINTS).kernel("prints")
+    for _ in range(400):
+        kernel.launch(grid=16, block=32)
+        session.synchronize()
+        if printed.stat().st_size > 80 << 20:
+            break
+    for _ in range(100):
+        if printed.stat().st_blocks * 512 <= 64 << 20:
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"{printed.stat().st_blocks * 512} bytes")
