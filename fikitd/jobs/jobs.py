@@ -34,6 +34,9 @@ from fikitd.tenants.accounts import total
 
 RETRY_SECONDS: Final = 5.0
 CALLER_GRACE_MS: Final = 5000
+REMEMBERED_SESSIONS: Final = 4096
+"""Of a job's that are over: its record is written for each that comes or goes. More than may end between two
+times that the books are kept, so that after a crash none counts twice."""
 Placing = Callable[[Job], DeviceSpec]
 """Where a job is to run. Raises QuotaReached, NotFound."""
 
@@ -403,7 +406,10 @@ class Jobs(JobRecords):
         job = self.find(name) if name else None
         if job is not None and session not in job.closed:
             closed = (*job.closed, session)
-            self.keep(replace(job, usage=total([job.usage, usage]), closed=closed))
+            forgotten = frozenset(closed[:-REMEMBERED_SESSIONS])
+            sessions = tuple(each for each in job.sessions if each not in forgotten)
+            closed = closed[-REMEMBERED_SESSIONS:]
+            self.keep(replace(job, usage=total([job.usage, usage]), sessions=sessions, closed=closed))
             self.unsaved.add(job.number)
         self.wake()
 

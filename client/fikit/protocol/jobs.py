@@ -36,6 +36,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     started_unix: float | None
     ended_unix: float | None
     sessions: list[Identifier]
+    """Those that live, and the latest of those that are over."""
     usage: Usage
 
 
