@@ -128,9 +128,8 @@ CUresult ProgramCalls::array_create(const fikit_request_array_create& request,
     SessionArray array{request.shape, nullptr, {}, memory_bytes(request.shape)};
     const std::lock_guard lock(core_.memory_mutex_);
     Arena& arena = *session_.arena;
-    CUresult result = core_.within_limits(session_, array.bytes, true, [&](uint64_t limit) {
-        return arena.charge(array.bytes, limit);
-    });
+    CUresult result = core_.within_limits(session_, array.bytes, true,
+                                          [&](uint64_t limit) { return arena.charge(array.bytes, limit); });
     if (result != CUDA_SUCCESS) return result;
     result = make(driver_, array);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && arena.kept_bytes() > 0) {

@@ -311,8 +311,8 @@ class Core {
     void account_memory(Session& session);
     uint64_t memory_limit_of(const Session& session) const;
     // `take(limit)` takes `bytes` more for the session, if that is within what it may have. They are reserved
-    // first, so that no other executor of the tenant takes the same room meanwhile. Without room there is still
-    // what is used in part. `thorough`: as the ledger has it.
+    // first, so that no other executor of the tenant takes the same room meanwhile. Without room there is
+    // still what is used in part. `thorough`: as the ledger has it.
     template <class Take>
     CUresult within_limits(Session& session, uint64_t bytes, bool thorough, const Take& take) {
         const bool room = ledger_.reserve(bytes, session.tenant_limit, thorough);

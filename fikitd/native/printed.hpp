@@ -32,7 +32,8 @@ class Printed {
         return static_cast<size_t>(got);
     }
 
-    // Of what nobody takes only the latest is kept, as in the driver's own buffer: it is memory of the host's.
+    // Of what nobody takes only the latest is kept, as in the driver's own buffer: it is memory of the
+    // host's.
     void bound() {
         constexpr off_t most = 64 << 20;
         const std::lock_guard lock(mutex_);

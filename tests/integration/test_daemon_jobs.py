@@ -264,23 +264,6 @@ def test_sessions_of_a_job(client: Any) -> None:
     assert client.ask(p.ListGpus()).gpus[0].memory_reserved_bytes == 0
 
 
-def test_of_a_job_s_sessions_that_are_over_the_latest_are_known(stopped_daemon: Any) -> None:
-    """Its record is written for each that comes or goes, and listed whole."""
-    stopped_daemon.prologue = "import fikitd.jobs.jobs as jobs; jobs.REMEMBERED_SESSIONS = 2\n"
-    stopped_daemon.start()
-    client = stopped_daemon.client()
-    job = client.ask(submit("unused", foreground=True)).job.job
-    opened = []
-    for _ in range(4):
-        tenant = stopped_daemon.client()
-        opened.append(tenant.ask(p.OpenSession(name="short", job=job)).session)
-        if len(opened) > 1:  # the first one lives
-            tenant.close()
-            while len(client.ask(p.ListSessions()).sessions) > 1:
-                pass
-    assert client.ask(p.Show(target=job)).job.sessions == [opened[0], *opened[2:]]
-
-
 @pytest.mark.shares_daemon
 def test_foreground_job(daemon: Any, client: Any) -> None:
     started = client.ask(submit("unused", foreground=True))

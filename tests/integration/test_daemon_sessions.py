@@ -354,3 +354,20 @@ def test_explaining_a_job_names_its_sessions(client: Any) -> None:
     assert client.ask(p.Explain(session=job)).hint == f"name one of its sessions: {session}"
     assert client.ask(p.Explain(session="job-99999")).code == "not_found"
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_of_a_job_s_sessions_that_are_over_the_latest_are_known(stopped_daemon: Any) -> None:
+    """Its record is written for each that comes or goes, and listed whole."""
+    stopped_daemon.prologue = "import fikitd.jobs.jobs as jobs; jobs.REMEMBERED_SESSIONS = 2\n"
+    stopped_daemon.start()
+    client = stopped_daemon.client()
+    job = client.ask(p.Submit(command=["unused"], environment={}, directory="/", foreground=True)).job.job
+    opened = []
+    for _ in range(4):
+        tenant = stopped_daemon.client()
+        opened.append(tenant.ask(p.OpenSession(name="short", job=job)).session)
+        if len(opened) > 1:  # the first one lives
+            tenant.close()
+            while len(client.ask(p.ListSessions()).sessions) > 1:
+                pass
+    assert client.ask(p.Show(target=job)).job.sessions == [opened[0], *opened[2:]]
