@@ -47,6 +47,12 @@ GATE_COUNTERS: Final = {
     "fikit_confined_operations": ("confined", 1, "Operations confined to some multiprocessors beside it."),
     "fikit_confined_seconds": ("confined_ns", NANOSECONDS, "Device time of those."),
     "fikit_idle_seconds": ("idle_ns", NANOSECONDS, "Time that high-priority sessions left the GPU idle."),
+    "fikit_idle_filled_seconds": ("idle_filled_ns", NANOSECONDS, "Of it: others had the GPU, unconfined."),
+    "fikit_idle_confined_seconds": (
+        "idle_confined_ns",
+        NANOSECONDS,
+        "Of it: others had some multiprocessors.",
+    ),
     "fikit_beside_seconds": (
         "beside_ns",
         NANOSECONDS,

@@ -42,6 +42,8 @@ nb::dict describe_gate(const SessionSnapshot& session) {
     gate["predicted"] = statistics.predicted;
     gate["met"] = statistics.met;
     gate["idle_ns"] = statistics.idle_time;
+    gate["idle_filled_ns"] = statistics.idle_filled;
+    gate["idle_confined_ns"] = statistics.idle_confined;
     gate["trust"] = statistics.trust;
     gate["beside_ns"] = statistics.beside_time;
     gate["slowed_ns"] = statistics.slowed_time;

@@ -40,7 +40,8 @@ def ended(usage: Usage) -> Usage:
 
 SUMMED: Final = (
     *("filled", "filled_ns", "confined", "confined_ns", "steps", "over_bound", "predicted", "met"),
-    *("idle_ns", "beside_ns", "slowed_ns", "delays", "delay_ns", "measured", "measuring_ns"),
+    *("idle_ns", "idle_filled_ns", "idle_confined_ns", "beside_ns", "slowed_ns", "delays", "delay_ns"),
+    *("measured", "measuring_ns"),
 )
 """Fields of GateStatistics that are sums themselves."""
 

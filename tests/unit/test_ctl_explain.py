@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from fikit.protocol import Gated, GateStatistics, SessionRecord, Usage
-from fikitctl.commands.explain import gated_pairs, high_pairs
+from collections.abc import Callable
 
-FILLER = Gated(
-    session=SessionRecord(
-        session="s-2", tenant="bob", uid=2, pid=2, name="train", priority=9, gpu=0, executor="x-1",
-        isolated=False, job=None, state="running", memory_limit_bytes=0, opened_unix=0.0, usage=Usage(),
-    ),
-    gate=GateStatistics(filled=10, filled_ns=600_000_000, confined=5, confined_ns=100_000_000),
-)  # fmt: skip
+import pytest
+from fikit.protocol import Explained, Gated, GateStatistics, SessionRecord, Usage
+from fikitctl.commands.explain import gated_pairs, high_pairs, idle_pairs
+from fikitctl.invocation import Invocation
+from fikitctl.main import call
+
+
+def session(priority: int, gate: GateStatistics) -> Gated:
+    return Gated(
+        session=SessionRecord(
+            session=f"s-{priority}", tenant="bob", uid=2, pid=2, name="train", priority=priority, gpu=0,
+            executor="x-1", isolated=False, job=None, state="running", memory_limit_bytes=0,
+            opened_unix=0.0, usage=Usage(),
+        ),
+        gate=gate,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What is printed of a session."""
+
+    def printed(policy: str, told: Gated, *beside: Gated) -> str:
+        reply = Explained(policy=policy, gated=told, beside=list(beside))
+        monkeypatch.setattr(Invocation, "request", lambda *_: reply)
+        assert call(["explain", told.session.session]) == 0
+        return capsys.readouterr().out
+
+    return printed
 
 
 def test_idle_time_is_told_apart_by_who_had_it() -> None:
     gate = GateStatistics(
         steps=100, step_ns=2_000_000, bound_ns=40_000, over_bound=1, predicted=1000, met=990,
-        idle_ns=1_000_000_000, delays=3, delay_ns=90_000, worst_delay_ns=50_000, delayed_by="s-2",
+        idle_ns=1_000_000_000, idle_filled_ns=600_000_000, idle_confined_ns=100_000_000,
+        delays=3, delay_ns=90_000, worst_delay_ns=50_000, delayed_by="s-2",
         trust=0.5, beside_ns=100_000_000, slowed_ns=46_000_000,
     )  # fmt: skip
-    told = dict(high_pairs(gate, [FILLER]))
+    told = dict([*high_pairs(gate), *idle_pairs(gate)])
     assert told["  filled"] == "600.0ms (60.0%)"
     assert told["  partitioned"] == "100.0ms (10.0%)"
     assert told["  left"] == "300.0ms (30.0%)"
@@ -32,7 +54,7 @@ def test_idle_time_is_told_apart_by_who_had_it() -> None:
 
 
 def test_a_session_that_did_nothing_has_no_shares() -> None:
-    told = dict(high_pairs(GateStatistics(), []))
+    told = dict([*high_pairs(GateStatistics()), *idle_pairs(GateStatistics())])
     assert told["  filled"] == told["idle"] == "0"
     assert told["delays"] == "none"
 
@@ -41,3 +63,13 @@ def test_reasons_come_by_how_often() -> None:
     gate = GateStatistics(refused={"bound": 3, "too_long": 5})
     names = [name for name, _ in gated_pairs(gate) if name.startswith("refused")]
     assert names == ["refused: too long", "refused: bound"]
+
+
+def test_what_a_policy_does_not_count_is_not_told_as_none(explained: Callable[..., str]) -> None:
+    high, low = session(0, GateStatistics(idle_ns=1000, idle_filled_ns=400)), session(9, GateStatistics())
+    for told, other in ((high, low), (low, high)):
+        text = explained("strict", told, other)
+        assert "counts no steps, delays" in text
+        assert not any(word in text for word in ("none", "delays caused", "operations", "REFUSED", "DELAYS"))
+    assert "400ns (40.0%)" in explained("strict", high)
+    assert "delays" in explained("fikit", high)

@@ -50,7 +50,13 @@ class GateStatistics(Struct, frozen=True, kw_only=True):
     """Launches whose time was predicted; ``met``: those that came as predicted."""
     met: Count = 0
     idle_ns: Count = 0
-    """Nothing of it was on the GPU."""
+    """Nothing of it was on the GPU.
+
+    ``idle_filled_ns``: of that, gated work of its executor was, whoever's, and on the whole GPU;
+    ``idle_confined_ns``: some of it was confined to a part of the multiprocessors.
+    """
+    idle_filled_ns: Count = 0
+    idle_confined_ns: Count = 0
     trust: float = 0.0
     """Share of that and of the bound that is used for others at present: less after steps over the bound."""
     beside_ns: Count = 0

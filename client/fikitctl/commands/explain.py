@@ -22,6 +22,8 @@ _REASONS: Final = {
     "bound": "the step at hand would have been delayed by more than the bound, scheduling.delay_share",
     "in_flight": "enough was on the GPU already",
 }
+_JUDGES_NOTHING: Final = {"strict": "strict (it counts no steps, delays or refusals)"}
+"""Policies whose zeros say nothing."""
 
 
 def time_text(nanoseconds: int) -> str:
@@ -56,8 +58,8 @@ def measuring_text(gate: GateStatistics) -> str:
     return f"{gate.measured} launches, {time_text(gate.measuring_ns)} added" if gate.measured else ""
 
 
-def high_pairs(gate: GateStatistics, beside: list[Gated]) -> Iterator[tuple[str, str]]:
-    """Of a session of the highest priority: its steps, its delays, and its idle time with who filled it."""
+def high_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
+    """Of a session of the highest priority: its steps and its delays."""
     yield "steps", f"{gate.steps}, {time_text(gate.step_ns)} each at present" if gate.steps else ""
     yield "delays", delay_text(gate)
     if gate.steps:
@@ -66,13 +68,15 @@ def high_pairs(gate: GateStatistics, beside: list[Gated]) -> Iterator[tuple[str,
     yield "interference", interference_text(gate)
     if gate.predicted:
         yield "predictions", f"{gate.predicted}, met: {gate.met}{part(gate.met, gate.predicted)}"
+
+
+def idle_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
+    """Of a session of the highest priority: its idle time, by what others had of it."""
     yield "idle", time_text(gate.idle_ns)
-    filled = sum(each.gate.filled_ns for each in beside)
-    confined = sum(each.gate.confined_ns for each in beside)
-    yield "  filled", f"{time_text(filled)}{part(filled, gate.idle_ns)}"
-    yield "  partitioned", f"{time_text(confined)}{part(confined, gate.idle_ns)}"
-    left = max(0, gate.idle_ns - filled - confined)
-    yield "  left", f"{time_text(left)}{part(left, gate.idle_ns)}"
+    filled, confined = gate.idle_filled_ns, gate.idle_confined_ns
+    left = gate.idle_ns - filled - confined
+    for name, value in (("filled", filled), ("partitioned", confined), ("left", left)):
+        yield f"  {name}", f"{time_text(value)}{part(value, gate.idle_ns)}"
 
 
 def gated_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
@@ -85,8 +89,18 @@ def gated_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
     yield "delays caused", delay_text(gate)
 
 
-def beside_columns() -> list[Column]:
+def session_columns() -> list[Column]:
     """The sessions of the same executor."""
+    return [
+        Column("session", lambda each: each.session.session),
+        Column("tenant", lambda each: each.session.tenant),
+        Column("name", lambda each: each.session.name),
+        Column("priority", lambda each: priority_name(each.session.priority)),
+    ]
+
+
+def gate_columns() -> list[Column]:
+    """How the gate treated each."""
 
     def refused(each: Gated) -> str:
         counts = sorted(each.gate.refused.items(), key=lambda item: -item[1])
@@ -96,10 +110,6 @@ def beside_columns() -> list[Column]:
         return part(each.gate.slowed_ns, each.gate.beside_ns).strip(" ()") or "-"
 
     return [
-        Column("session", lambda each: each.session.session),
-        Column("tenant", lambda each: each.session.tenant),
-        Column("name", lambda each: each.session.name),
-        Column("priority", lambda each: priority_name(each.session.priority)),
         Column("filled", lambda each: time_text(each.gate.filled_ns), right=True),
         Column("partitioned", lambda each: time_text(each.gate.confined_ns), right=True),
         Column("delays", lambda each: str(each.gate.delays), right=True),
@@ -126,9 +136,14 @@ def explain(invocation: Invocation, session: str) -> None:
     head = [
         ("session", f"{record.session} ({record.name}, {priority_name(record.priority)})"),
         ("tenant", record.tenant),
-        ("policy", reply.policy),
+        ("policy", _JUDGES_NOTHING.get(reply.policy, reply.policy)),
     ]
-    told = high_pairs(gate, reply.beside) if record.priority == 0 else gated_pairs(gate)
-    click.echo(sheet([*head, *told, ("measuring", measuring_text(gate))]), nl=False)
+    judges, high = reply.policy not in _JUDGES_NOTHING, record.priority == 0
+    if judges:
+        head += high_pairs(gate) if high else gated_pairs(gate)
+    if high:
+        head += idle_pairs(gate)
+    click.echo(sheet([*head, ("measuring", measuring_text(gate))]), nl=False)
     if reply.beside:
-        click.echo("\n" + table(beside_columns(), reply.beside, PLAIN), nl=False)
+        columns = [*session_columns(), *(gate_columns() if judges else ())]
+        click.echo("\n" + table(columns, reply.beside, PLAIN), nl=False)

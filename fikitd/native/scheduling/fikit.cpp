@@ -19,7 +19,6 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         highs_[number].session = static_cast<uint8_t>(session);
         outlasted_.forget(session);
         highs_[number].sequence->forget(now);
-        highs_[number].idle_time = statistics_[session].idle_time;
         highs_[number].closed_at = highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
         set_bound(highs_[number]);
         return;
@@ -43,10 +42,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
     if (high->outstanding == 0) {
-        const Nanoseconds idle = now - high->end;
-        high->idle_time += idle;
-        if (idle > high->patience || high->end - high->alone > notable || high->sequence->may_wait())
-            [[unlikely]]
+        if (now - high->end > high->patience || high->end - high->alone > notable ||
+            high->sequence->may_wait()) [[unlikely]]
             look_for_wait(session, *high, work, now);
     } else if (high->polls) [[unlikely]] {
         presume_wait(session, *high, work, now);

@@ -175,8 +175,8 @@ class Fikit final : public Levels {
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override {
         SessionStatistics told = statistics_[session];
+        tell_idle(session, told);
         if (const High* const high = places_[session]) {
-            told.idle_time = std::max(told.idle_time, high->idle_time);
             told.predicted = high->sequence->predicted;
             told.met = high->sequence->met;
         }
@@ -270,7 +270,6 @@ class Fikit final : public Levels {
         bool polls = false;                    // so, before anyone had seen that the GPU was done
         Nanoseconds patience = 0;              // longer pauses may be waits of which it says nothing
         Nanoseconds guessed = 0;               // what it was late by when the GPU last had nothing of it
-        Nanoseconds idle_time = 0;             // as in its statistics
         uint32_t told = 0;                     // so many launches came before it last told of a wait
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end

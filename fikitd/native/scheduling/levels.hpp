@@ -24,6 +24,7 @@ class Levels : public Policy {
         sessions_[session].level = level;
         sessions_[session].inverse_weight = 1.0 / weight;
         sessions_[session].virtual_time = levels_[level].floor;
+        sessions_[session].idle_from = told_until(now);
         join(session, level);
         levels_[level].since = now;
     }
@@ -39,6 +40,7 @@ class Levels : public Policy {
         levels_[level].in_flight += entry.in_flight;
         if (level == highest_level) waiting_ &= ~bit(session);
         levels_[level].since = now;
+        entry.idle_from = told_until(now);
     }
 
     void closed(unsigned session, Nanoseconds) override {
@@ -63,16 +65,19 @@ class Levels : public Policy {
     void issued(unsigned session, const Work& work, Nanoseconds now) override {
         Session& entry = sessions_[session];
         Level& level = levels_[entry.level];
-        waiting_ &= ~bit(session);
-        ++entry.in_flight;
         ++level.in_flight;
         if (!work.gated) {
+            if (entry.in_flight++ == 0) idle_until(now, entry);
             high_at_ = now;
             return;
         }
+        waiting_ &= ~bit(session);
+        ++entry.in_flight;
         const Nanoseconds charged = charge(work);
         gated_in_flight_ += charged;
-        ++gated_operations_;
+        if (gated_operations_++ == 0) gated_.time -= now;
+        if (work.partition != 0 && confined_operations_++ == 0) [[unlikely]]
+            gated_.confined -= now;
         level.floor = std::max(level.floor, entry.virtual_time);
         entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
         if (level.credit > 0)
@@ -87,11 +92,14 @@ class Levels : public Policy {
         --entry.in_flight;
         --levels_[entry.level].in_flight;
         if (!work.gated) {
+            if (entry.in_flight == 0) entry.idle_from = told_until(now);
             high_at_ = now;
             return;
         }
         gated_in_flight_ -= charge(work);
-        --gated_operations_;
+        if (--gated_operations_ == 0) gated_.time += now;
+        if (work.partition != 0 && --confined_operations_ == 0) [[unlikely]]
+            gated_.confined += now;
         if (measured > 0)
             entry.virtual_time += static_cast<double>(measured - work.expected) * entry.inverse_weight;
     }
@@ -105,14 +113,26 @@ class Levels : public Policy {
         return in_flight(beside_high(now) || levels_[highest_level].in_flight > 0);
     }
 
+    SessionStatistics statistics(unsigned session) const override {
+        SessionStatistics told;
+        tell_idle(session, told);
+        return told;
+    }
+
   protected:
     explicit Levels(const Bounds& bounds) : bounds_(bounds) {}
 
-    struct Session {
+    // Time; of it that with gated work in flight, and with such on a partition.
+    struct Stretch {
+        Nanoseconds time = 0, gated = 0, confined = 0;
+    };
+    // As large as a power of two: what is found by its number is found by a shift.
+    struct alignas(256) Session {
         Work head{};
         double virtual_time = 0, inverse_weight = 1;
         int level = lowest_level;
         uint32_t in_flight = 0;
+        Stretch idle, idle_from;  // of a high one: while it has nothing in flight
     };
     struct Level {
         uint64_t members = 0;
@@ -169,6 +189,13 @@ class Levels : public Policy {
         return missing <= 0;
     }
 
+    void tell_idle(unsigned session, SessionStatistics& told) const {
+        const Stretch& idle = sessions_[session].idle;
+        told.idle_time = idle.time;
+        told.idle_filled = idle.gated - idle.confined;
+        told.idle_confined = idle.confined;
+    }
+
     void join(unsigned session, int level) {
         levels_[level].members |= bit(session);
         inhabited_ |= 1u << level;
@@ -191,12 +218,34 @@ class Levels : public Policy {
     bool high_elsewhere_ = false;
 
   private:
+    // From when the GPU was first used, up to now.
+    Stretch told_until(Nanoseconds now) const {
+        Stretch told{now, gated_.time, gated_.confined};
+        if (gated_operations_ > 0) [[unlikely]] {
+            told.gated += now;
+            if (confined_operations_ > 0) told.confined += now;
+        }
+        return told;
+    }
+    void idle_until(Nanoseconds now, Session& entry) {
+        const Stretch until = told_until(now);
+        entry.idle.time += until.time - entry.idle_from.time;
+        entry.idle.gated += until.gated - entry.idle_from.gated;
+        entry.idle.confined += until.confined - entry.idle_from.confined;
+    }
+
     static constexpr Nanoseconds quiet = 5;  // times as much may be in flight
     // How far behind its equals a session may fall without losing its claim: as much as short idle times
     // between operations cost it, not what it slept through.
     static constexpr double lag = 10e6;
     static constexpr double credit_limit = 1e9;
     static constexpr double to_learn = 2.5;  // times as much is earned for what is not known
+
+    uint32_t confined_operations_ = 0;  // gated ones in flight on a partition
+    // Sums over when any gated, and such, were in flight: of a time that lasts its beginning is taken off.
+    struct {
+        Nanoseconds time = 0, confined = 0;
+    } gated_;
 };
 
 }  // namespace fikit::scheduling

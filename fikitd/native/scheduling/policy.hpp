@@ -100,12 +100,13 @@ struct SessionStatistics {
     uint64_t surprises = 0;                    // lasted far longer than their profile has ever seen
     // A high session's.
     uint64_t steps = 0;
-    Nanoseconds step_time = 0;        // smoothed
-    Nanoseconds bound = 0;            // on the delay of one step, at present
-    uint64_t over_bound = 0;          // steps that were delayed by more
-    uint64_t predicted = 0, met = 0;  // launches predicted; those that came as predicted
-    Nanoseconds idle_time = 0;        // nothing of it was on the GPU
-    double trust = 0;                 // share of its slack and its bound that is used, at present
+    Nanoseconds step_time = 0;                       // smoothed
+    Nanoseconds bound = 0;                           // on the delay of one step, at present
+    uint64_t over_bound = 0;                         // steps that were delayed by more
+    uint64_t predicted = 0, met = 0;                 // launches predicted; those that came as predicted
+    Nanoseconds idle_time = 0;                       // nothing of it was on the GPU
+    Nanoseconds idle_filled = 0, idle_confined = 0;  // of that: gated work was; some of it on a partition
+    double trust = 0;  // share of its slack and its bound that is used, at present
     // Both. Interference: what kernels of a high session take that run beside gated work, and what they took
     // beyond that and the waits that were foreseen: suffered, or caused.
     Nanoseconds beside_time = 0, slowed_time = 0;

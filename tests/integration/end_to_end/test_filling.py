@@ -122,6 +122,11 @@ def test_idle_time_is_filled_and_told(daemon: Daemon, connect: Connect) -> None:
     assert other.session.session == low.identifier
     assert other.gate.measured > 0
     assert explain(daemon, low).gated.gate.filled >= other.gate.filled
+    low.close()
+    gone = explain(daemon, high)
+    assert not gone.beside
+    # Whoever had it is over; beside kernels of the service's own it had more than that.
+    assert 0 < gone.gated.gate.idle_filled_ns + gone.gated.gate.idle_confined_ns <= gone.gated.gate.idle_ns
 
 
 def test_a_pause_behind_an_answer_is_none_of_the_step(daemon: Daemon, connect: Connect) -> None:

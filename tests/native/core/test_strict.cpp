@@ -336,6 +336,36 @@ void a_new_level_is_a_new_start() {
     CHECK(simulation.clients[0].used - before > 90 * ms);
 }
 
+// Whoever had it, and whether they are still there; work beside its own is none of it.
+void idle_time_is_told_by_who_had_it() {
+    for (const char* name : {"strict", "fikit"}) {
+        Bounds bounds;
+        bounds.partitions = {104};
+        const auto policy = make_policy(name, bounds);
+        const auto go = [&](unsigned session, Nanoseconds at, unsigned partition = 0) {
+            Work work = session == 0 ? known(20 * us) : gated(known(20 * us));
+            work.partition = static_cast<uint8_t>(partition);
+            policy->issued(session, work, at);
+            return work;
+        };
+        policy->opened(0, highest_level, 1.0, 0);
+        for (const unsigned low : {1, 2, 3}) policy->opened(low, 9, 1.0, 0);
+        const Work whole = go(1, 20 * us), confined = go(2, 40 * us, 1), other = go(3, 45 * us);
+        policy->completed(1, whole, 0, 50 * us);
+        policy->completed(3, other, 0, 60 * us);
+        policy->closed(1, 60 * us);
+        policy->completed(2, confined, 0, 80 * us);
+        const Work high = go(0, 100 * us), beside = go(3, 110 * us);
+        policy->completed(0, high, 0, 120 * us);
+        policy->completed(3, beside, 0, 130 * us);
+        go(0, 200 * us);
+        const SessionStatistics told = policy->statistics(0);
+        CHECK(told.idle_time == 180 * us);
+        CHECK(told.idle_filled == 30 * us);
+        CHECK(told.idle_confined == 40 * us);
+    }
+}
+
 void policies_are_found_by_name() {
     CHECK(make_policy("strict", {}) != nullptr);
     CHECK(make_policy("lottery", {}) == nullptr);
@@ -355,6 +385,7 @@ int main(int count, char** arguments) {
         CASE(starved_levels_get_their_share),
         CASE(a_change_while_in_flight_keeps_the_accounts),
         CASE(a_new_level_is_a_new_start),
+        CASE(idle_time_is_told_by_who_had_it),
         CASE(policies_are_found_by_name),
     };
     return run_cases(cases, count, arguments);
