@@ -152,12 +152,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds at =
         ended(std::max(start, high->end) + launch.duration, unfinished - high->notice, latest);
     compare(session, *high, launch, at, latest, latest, high->seen);
-    const bool all = --high->outstanding == 0;
-    if (!all) [[unlikely]]
-        high->sequence->begins(position + 1, static_cast<uint32_t>(issued_ - runs_));
+    if (--high->outstanding > 0) high->sequence->begins(position + 1, static_cast<uint32_t>(issued_ - runs_));
     high->end = at;
     high->alone = std::min(launch.alone, at);
-    if (position + 1 == high->settles || (all && !high->waits)) [[unlikely]]
+    if (position + 1 == high->settles || (high->outstanding == 0 && !high->waits)) [[unlikely]]
         settle(session, *high, position + 1, now);
 }
 
@@ -303,10 +301,10 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     }
     if (outlasted)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
-    else if (high.outlasting.key != 0 && high.told != 0)
+    else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0)
         // It may be over by now: often a step is told of with the next one. Others beside it are foreseen,
         // and what tells of no wait has steps that are guesses.
-        outlasted_.beside(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound);
+        outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
     const bool unmeasured = high.fills && high.unmeasured > high.lasting / unmeasured_part;

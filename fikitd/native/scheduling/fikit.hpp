@@ -44,8 +44,7 @@
 //               has to catch up with. To be measured, it goes where no more than one and a half times the
 //               bound is foreseen (what is spared counts once), whatever the trust; and again, now and then,
 //               where they were late by little more. Such steps lower no trust. Of steps beside it for a
-//               part of them, or beside others too, those tell that were over their bound, less and less
-//               by each that was not.
+//               part of them, or beside others too, those tell that were over their bound.
 //   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
 //               foreseen begins anew, and an error of each launch is one of the step. So its launches are
 //               measured place by place, and while more than a 64th of a step was not, one step in eight,

@@ -220,8 +220,12 @@ class Levels : public Policy {
   private:
     // From when the GPU was first used, up to now.
     Stretch told_until(Nanoseconds now) const {
-        return {now, gated_.time + (gated_operations_ > 0 ? now : 0),
-                gated_.confined + (confined_operations_ > 0 ? now : 0)};
+        Stretch told{now, gated_.time, gated_.confined};
+        if (gated_operations_ > 0) [[unlikely]] {
+            told.gated += now;
+            if (confined_operations_ > 0) told.confined += now;
+        }
+        return told;
     }
     void idle_until(Nanoseconds now, Session& entry) {
         const Stretch until = told_until(now);

@@ -27,14 +27,6 @@ class Outlasted {
         else
             entry = {kernel, std::min(seen, bound), 0, sms, static_cast<uint8_t>(session)};
     }
-    // It was there for a part of the step, or others were, too: what is not over the bound tells little.
-    void beside(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds late, Nanoseconds bound) {
-        Entry& entry = entries_[place(session, kernel, sms)];
-        if (late > bound)
-            measured(session, kernel, sms, late, bound);
-        else if (is(entry, session, kernel, sms))
-            entry.late -= entry.late / forgets;
-    }
     // The kernel goes there, in a step of that number.
     void issued(unsigned session, uint64_t kernel, uint16_t sms, uint64_t step) {
         Entry& entry = entries_[place(session, kernel, sms)];
@@ -65,7 +57,6 @@ class Outlasted {
         uint8_t session = 0;
     };
     static constexpr unsigned bits = 9;
-    static constexpr Nanoseconds forgets = 32;
     static constexpr Nanoseconds rests = 16384;  // steps, of what is late by twice the bound
 
     static bool is(const Entry& entry, unsigned session, uint64_t kernel, uint16_t sms) {
