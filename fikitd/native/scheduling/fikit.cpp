@@ -152,7 +152,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds at =
         ended(std::max(start, high->end) + launch.duration, unfinished - high->notice, latest);
     compare(session, *high, launch, at, latest, latest, high->seen);
-    if (--high->outstanding > 0) high->sequence->begins(position + 1, static_cast<uint32_t>(issued_ - runs_));
+    if (--high->outstanding > 0) [[unlikely]]
+        high->sequence->begins(position + 1, static_cast<uint32_t>(issued_ - runs_));
     high->end = at;
     high->alone = std::min(launch.alone, at);
     if (position + 1 == high->settles || (high->outstanding == 0 && !high->waits)) [[unlikely]]

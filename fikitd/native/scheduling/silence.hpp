@@ -31,8 +31,8 @@ class Silence {
         if (is_trusted() && is_quiet(place(lasted)))
             credit_ = std::max(credit_ - one_in, beside ? -one_in : 0);
         credit_ = std::min(credit_ + 1, most_credit);
-        const unsigned last = place(lasted + lasted / 16);
-        for (unsigned at = place(lasted - lasted / 16); at <= last; ++at) ended_[at] = silences_;
+        const unsigned last = place(lasted + lasted / 8);
+        for (unsigned at = place(lasted - lasted / 8); at <= last; ++at) ended_[at] = silences_;
     }
     // Will one that has lasted so long last until then?
     bool lasts(Nanoseconds lasted, Nanoseconds until) const {
