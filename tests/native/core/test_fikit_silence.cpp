@@ -70,9 +70,9 @@ void accidents_beside_nothing_keep_nobody_away() {
     for (const int accidents : {1, 2, 7}) {
         Silence silence = of_two_lengths(400, 3 * ms, 40 * ms);
         for (int each = 0; each < accidents; ++each) silence.ended(7 * ms << 2 * each, false);
-        CHECK(silence.lasts(20 * ms, 24 * ms));
-        silence.ended(22 * ms, true);
-        CHECK(silence.lasts(10 * ms, 12 * ms) == (accidents == 1));
+        CHECK(silence.lasts(12 * ms, 15 * ms));
+        silence.ended(13 * ms, true);
+        CHECK(silence.lasts(18 * ms, 20 * ms) == (accidents == 1));
     }
 }
 
