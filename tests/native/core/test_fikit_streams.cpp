@@ -140,8 +140,8 @@ void a_step_is_kept_free_to_measure_it() {
     }
 }
 
-// What a kernel takes depends on what its other streams have on the GPU just then. Beside others that is seen
-// once the step was no longer measured as a whole, so one that took less by chance changes nothing.
+// What a kernel takes depends on what its other streams have on the GPU just then. One that takes less by
+// chance, beside others' work, tells nothing of what a step takes alone.
 void what_takes_less_beside_others_is_no_news() {
     Program program;
     for (int step = 0; step < 40; ++step) program.step(60 * us, -1, 60 * us);
