@@ -17,6 +17,8 @@ namespace {
 // So many warp instructions of a block (limits::fair_access) before the next has its turn: going from block
 // to block costs as much as thousands. And so many turns of each before the device looks at its other work.
 constexpr std::uint64_t block_turn = std::uint64_t{1} << 18;
+// But so many while one sleeps: it may have slept enough long before, and hold what the others look for.
+constexpr std::uint64_t beside_sleeper = 8192;
 constexpr unsigned launch_turns = 64;
 // How long a launch whose blocks all wait for others' writes pauses.
 constexpr Nanoseconds spin_pause = 1000;
@@ -91,7 +93,8 @@ bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds n
     Live& live = live_[index];
     const std::uint64_t before = live.block.retired();
     const Nanoseconds began = std::max(now, live.block.clock());
-    progress = live.block.resume(memory, now, std::min(instructions, block_turn));
+    const std::uint64_t turn = sleeps_ ? beside_sleeper : block_turn;
+    progress = live.block.resume(memory, now, std::min(instructions, turn));
     retired_ += live.block.retired() - before;
     const bool ran = live.block.retired() != before;
     live.for_peers = progress.state == State::for_peers;
@@ -152,7 +155,9 @@ Progress Execution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t 
         passed_ += std::exchange(lasted_, 0);
         const bool ran = std::exchange(ran_, false);
         Nanoseconds soonest = never;
+        sleeps_ = false;
         for (const Live& live : live_) {
+            sleeps_ = sleeps_ || live.until > now;
             if (!ran || (live.until > now && live.due <= passed_)) soonest = std::min(soonest, live.until);
         }
         if (soonest != never) return {State::waiting, soonest};

@@ -139,6 +139,7 @@ class Execution {
     // Runs about so many warp instructions, or without a bound; then never returns running.
     Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions = unbounded);
     static constexpr std::uint64_t unbounded = ~std::uint64_t{0};
+    std::uint64_t retired() const { return retired_; }  // warp instructions so far
     // What one block did, the mean of all; once finished.
     BlockWork work() const;
 
@@ -157,6 +158,7 @@ class Execution {
     std::vector<Live> live_;
     std::size_t at_ = 0;      // whose turn it is among them
     bool ran_ = false;        // whether one of them could run in this round
+    bool sleeps_ = false;     // whether one of them waited in the last round
     Nanoseconds lasted_ = 0;  // this round: the longest turn of those that did not end it waiting
     Nanoseconds passed_ = 0;  // all rounds
     std::uint64_t next_block_ = 0;

@@ -104,6 +104,25 @@ TEST(endless_loops_meet_the_watchdog) {
           0xfa000000U + CUDA_ERROR_LAUNCH_TIMEOUT);
 }
 
+TEST(a_lock_is_passed_on_where_all_wait_by_the_clock) {
+    const std::string code = R"(
+AGAIN:
+    atom.global.exch.b32 %r1, [%base+8], 1;
+    ld.volatile.global.u64 %rd1, [%base];
+    mov.u64 %rd2, %clock64;
+WAIT:
+    mov.u64 %rd3, %clock64; sub.s64 %rd3, %rd3, %rd2; setp.lt.s64 %p1, %rd3, 20;
+    @%p1 bra WAIT;
+    setp.ne.u32 %p2, %r1, 0;
+    @%p2 bra AGAIN;
+    add.u64 %rd1, %rd1, 1;
+    st.volatile.global.u64 [%base], %rd1;
+    membar.gl;
+    atom.global.exch.b32 %r2, [%base+8], 0;
+    ret;)";
+    CHECK(computed(code, 0, {{4, 1, 1}, {64, 1, 1}}) == 256);
+}
+
 TEST(reductions_count_every_thread) {
     const LaunchShape shape{{5, 2, 1}, {64, 1, 1}};
     CHECK(computed("red.global.add.u64 [%base], 2; ret;", 0, shape) == 1280);
