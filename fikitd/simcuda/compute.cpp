@@ -9,8 +9,11 @@ namespace fikit::sim {
 
 namespace {
 
-// Warp instructions of a kernel that run at once, before it goes into the background.
+// Warp instructions of a kernel that run at once, before it goes into the background. All that it ran
+// count: one that looks for something and sleeps, over and over, would leave nobody the driver's mutex.
 constexpr std::uint64_t foreground = 8192;
+// There it sleeps so long without coming back: each time costs as much as hundreds of instructions.
+constexpr Nanoseconds short_sleeps = 10'000;
 
 }  // namespace
 
@@ -24,6 +27,7 @@ struct Compute::Kernel {
     std::unique_ptr<Execution> execution;
     Execution::Progress progress{};  // as of its last run
     bool in_background = false;
+    Nanoseconds ran_at = 0;  // in the background: when its last run was due
     Nanoseconds ready_at = 0, started_at = 0;
     std::vector<Wave*> waves;  // placed before the cost was known
     unsigned moving = 0;       // waves that move data
@@ -201,20 +205,29 @@ void Compute::place(Nanoseconds now) {
 void Compute::run(Kernel& kernel, Nanoseconds time) {
     const Nanoseconds now = time + lag_;
     const bool offered = background_ != nullptr && *background_;
-    kernel.progress = kernel.execution->resume(memory_, now, offered ? foreground : Execution::unbounded);
+    const std::uint64_t left = foreground - std::min(foreground, kernel.execution->retired());
+    kernel.progress = kernel.execution->resume(memory_, now, offered ? left : Execution::unbounded);
     if (kernel.progress.state != Execution::State::running) {
         ran(kernel, time);
         return;
     }
     kernel.in_background = true;
-    (*background_)([this, &kernel, now] { kernel.progress = kernel.execution->resume(memory_, now); },
-                   [this, &kernel, time] {
-                       kernel.in_background = false;
-                       if (fault_ == CUDA_SUCCESS)
-                           schedule(time, Step::ran, &kernel);
-                       else
-                           kernel.operation.reset();
-                   });
+    kernel.ran_at = time;
+    (*background_)(
+        [this, &kernel, now, time] {
+            for (Nanoseconds passed = 0; passed < short_sleeps; passed = kernel.progress.until - now) {
+                kernel.ran_at = time + passed;
+                kernel.progress = kernel.execution->resume(memory_, now + passed);
+                if (kernel.progress.state != Execution::State::waiting) break;
+            }
+        },
+        [this, &kernel] {
+            kernel.in_background = false;
+            if (fault_ == CUDA_SUCCESS)
+                schedule(kernel.ran_at, Step::ran, &kernel);
+            else
+                kernel.operation.reset();
+        });
 }
 
 // What follows from the kernel's last run, which was due at `time`.

@@ -1,5 +1,6 @@
-"""Kernels that compute for long: beside other kernels, other calls, and changes of what is mapped."""
+"""Kernels that compute for long, or look over and over: beside others, other calls and new mappings."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,21 @@ AGAIN:
     st.global.u32 [%rd1], %r1;
     ret;
 }
+
+// Looks at a word, and sleeps, until somebody writes it.
+.visible .entry look(.param .u64 place)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [place];
+AGAIN:
+    nanosleep.u32 20;
+    ld.volatile.global.u32 %r1, [%rd1];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra AGAIN;
+    ret;
+}
 """
 STEPS = 1 << 21
 THREADS = 256
@@ -80,6 +96,22 @@ def test_a_kernel_that_computes_holds_up_no_other_call(cuda: Cuda, kernel: Any) 
     assert cuda.result("cuStreamQuery", slow) == "ERROR_NOT_READY"
     assert cuda.read(out, THREADS).tolist() == [stepped(thread, STEPS) for thread in range(THREADS)]
     assert cuda.read(place)[0] == 2
+
+
+def test_a_kernel_that_looks_and_sleeps_in_turn_holds_up_no_other_call(cuda: Cuda, kernel: Any) -> None:
+    place = cuda.device_words()
+    waits, sets = cuda.stream(), cuda.stream()
+    cuda.launch("count", place, stream=sets)  # loads it, which would wait for a kernel
+    assert cuda.read(place)[0] == 1
+    cuda.cuMemsetD32(place, 0, 1)
+    cuda.launch_function(kernel(b"look"), place, stream=waits)
+    began = time.monotonic()
+    while time.monotonic() < began + 0.3:
+        assert cuda.result("cuStreamQuery", waits) == "ERROR_NOT_READY"
+    assert time.monotonic() < began + 5
+    cuda.launch("count", place, stream=sets)
+    cuda.cuStreamSynchronize(waits)
+    assert cuda.read(place)[0] == 1
 
 
 def test_atomics_of_kernels_that_run_together(cuda: Cuda, kernel: Any) -> None:
