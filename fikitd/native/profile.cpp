@@ -40,9 +40,11 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     if (wrong_in_a_row > accidents) recent = undisturbed = wrong_in_a_row = shortest = 0;
     if (disturbed || undisturbed == known_after) {
         durations[recent % window] = told;
+        sure[recent % window] = disturbed ? std::min(own, told) : told;
         ++recent;
     } else {  // once there are enough of these, the others are forgotten
         durations[undisturbed] = told;
+        sure[undisturbed] = told;
         ++undisturbed;
         recent = undisturbed == known_after ? undisturbed : std::max(recent, undisturbed);
     }
@@ -51,12 +53,14 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const auto sorted = in_order(durations, count);
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
-    // In so small a window the 95th percentile is the largest. But as long as it is not full the only one
-    // that is far from all others is an accident (others' processes may have had the GPU), until it comes
-    // again.
+    // In so small a window the 95th percentile is the largest. But what others' work may account for is none
+    // of it: a kernel whose first few were long beside that would not go as long as they are in the window.
+    // And as long as it is not full the only one that is far from all others is an accident (others'
+    // processes may have had the GPU), until it comes again.
+    const auto surely = in_order(sure, count);
     const bool accident =
-        known() && recent < window && sorted[count - 1] / 2 > median && sorted[count - 2] / 2 <= median;
-    p95 = sorted[count - 1 - accident];
+        known() && recent < window && surely[count - 1] / 2 > median && surely[count - 2] / 2 <= median;
+    p95 = std::max(median, surely[count - 1 - accident]);
     // The first one beside nothing counts, whatever those before it were.
     if (shortest == 0 || (undisturbed == 1 && !disturbed))
         shortest = told;

@@ -75,8 +75,8 @@ struct KernelEntry {
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool changed = false;                    // listed in Profile
     bool launched = false;                   // since its place was last wanted
-    std::array<uint32_t, window> durations{};
-    std::array<KernelGap, 2> gaps{};  // after the kernels that mostly come before this one
+    std::array<uint32_t, window> durations{}, sure{};  // sure: without what others may have taken
+    std::array<KernelGap, 2> gaps{};                   // after the kernels that mostly come before this one
 
     bool known() const { return recent >= known_after; }
     // What is known of it comes from beside others' work, and there was not much of that either.

@@ -74,6 +74,13 @@ void what_others_work_took_is_not_the_kernels() {
     KernelEntry never;  // beside nothing: in the end that is what there is
     for (int i = 0; i < 20; ++i) never.measured(2'500'000, 0, 2'500'000);
     CHECK(never.work.known && never.work.at_least == 0);
+    KernelEntry first;  // what the first ones took beside others says little of the longest
+    for (const Nanoseconds took : {2'900'000, 3'700'000, 1'500'000, 1'600'000, 1'500'000})
+        first.measured(took, 0, 2'600'000);
+    CHECK_EQUAL(first.work.expected, 1'600'000);
+    CHECK_EQUAL(first.work.longest, 1'600'000);
+    first.measured(2'900'000, 0, 100'000);  // this does
+    CHECK_EQUAL(first.work.longest, 2'800'000);
     KernelEntry most;  // of what it took, others took less
     for (int i = 0; i < 4; ++i) most.measured(2'500'000 + i * 10, 0, 1'000'000);
     CHECK_EQUAL(most.work.at_least, 1'500'000u);
