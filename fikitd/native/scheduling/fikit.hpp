@@ -211,6 +211,7 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
     static constexpr Nanoseconds told_before = 2000;
     static constexpr Nanoseconds noise = 1000;   // by which what is seen of an end may be wrong
+    static constexpr Nanoseconds tardy = 3000;   // by which a launch may come later than its gap foretells
     static constexpr uint32_t most_in_time = 3;  // in a row: once may be chance
     static constexpr uint32_t long_row = 6;      // launches
     static constexpr uint32_t most_unmet = 64;   // waits

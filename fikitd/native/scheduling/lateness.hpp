@@ -102,17 +102,18 @@ struct Fikit::Course {
             if ((side_by_side = of.side_by_side())) streams = of.sequence->courses();
     }
 
-    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
+    // `later`: than `at` it may come by so much, and find the candidate there.
+    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at, Nanoseconds later) {
         if constexpr (any)
             if (side_by_side) {
                 Sequence::Course& own = streams[next.stream];
                 alone = own.alone, end = own.end;
                 run = 0, until = first_until;  // it may begin before the one that was launched before
-                beside_others(next, at);
+                beside_others(next, at, later);
                 own = {alone, end};
                 return;
             }
-        beside_others(next, at);
+        beside_others(next, at, later);
     }
     // In flight are those, and what is over on other streams.
     bool is_over(const Sequence::Launch& launched) const { return any && side_by_side && launched.over; }
@@ -151,7 +152,8 @@ struct Fikit::Course {
         return end - alone;
     }
 
-    [[gnu::always_inline]] void beside_others(const Sequence::Launch& next, Nanoseconds at) {
+    [[gnu::always_inline]] void beside_others(const Sequence::Launch& next, Nanoseconds at,
+                                              Nanoseconds later) {
         alone = std::max(at - held, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
@@ -164,7 +166,7 @@ struct Fikit::Course {
         }
         const bool before = run < policy.runs_;
         if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
-        if ((!before || start >= candidate.from) && start < candidate.end)
+        if ((!before || start + later >= candidate.from) && start < candidate.end)
             longer = std::max(
                 longer, policy.delay(candidate, next, candidate.end - std::max(start, candidate.start)));
         end += longer;
@@ -248,7 +250,7 @@ template <bool any>
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
         if (course.is_over(launch)) continue;
-        course.launch(launch, launch.at + Sequence::latency);
+        course.launch(launch, launch.at + Sequence::latency, 0);
         course.launched(launch);
     }
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
@@ -288,7 +290,7 @@ template <bool any>
             if (known && is_hopeless(high, position - 1, late - allowed)) return {late - allowed, seen};
             stop += at_once;
         }
-        course.launch(launch, at);
+        course.launch(launch, at, tardy);
     }
     const Nanoseconds late = course.behind();
     if (late <= 0) return {worst, seen};
