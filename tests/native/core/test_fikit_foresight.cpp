@@ -106,6 +106,42 @@ void a_few_long_blocks_leave_the_other_multiprocessors() {
     }
 }
 
+// What would begin just behind a launch to come may be there before it, if that comes a little later than
+// foreseen. Then it would lose a whole block.
+void a_launch_may_come_a_little_later_than_foreseen() {
+    for (const auto& [ahead, fits] :
+         {std::pair{36 * us, false}, {38 * us, false}, {39 * us, false}, {42 * us, true}}) {
+        const auto policy = make_policy("fikit", Bounds{});
+        policy->opened(0, 0, 1, 0);
+        policy->opened(1, 5, 1, 0);
+        Work high = small(6 * us), before = small(ahead), low = small(40 * us);
+        high.blocks = 130;
+        before.blocks = 2;
+        low.blocks = 132;
+        high.per_sm = before.per_sm = low.per_sm = 1;
+        before.waves = low.waves = 1;
+        before.key = 999;
+        low.key = 1000;
+        before.gated = low.gated = true;
+        Nanoseconds now = 100 * ms;
+        int goes = 0;
+        for (int answer = 0; answer < 40; ++answer)
+            for (high.key = 1; high.key <= 20; ++high.key, now += 54 * us) {
+                policy->issued(0, high, now);
+                if (high.key == 20) policy->awaited(0, false, now);
+                const bool beside = high.key == 19 && answer > 20;
+                policy->completed(0, high, 0, now + 13 * us);
+                if (!beside) continue;
+                policy->issued(1, before, now + 20 * us);
+                policy->arrived(1, low, now + 20 * us);
+                goes += policy->decide(now + 20 * us).verdict == Verdict::whole;
+                policy->withdrawn(1, now + 20 * us);
+                policy->completed(1, before, 0, now + 25 * us + ahead);
+            }
+        CHECK(fits ? goes >= 15 : goes == 0);
+    }
+}
+
 // A program that launches a step at once, which fills the GPU, beside one whose work is always in flight when
 // it does. Its kernels last longer where they are than elsewhere, and that is found out: no step is late by
 // its bound in the end.
@@ -159,5 +195,6 @@ int main() {
     what_is_hopeless_is_soon_refused();
     looking_ahead_takes_little_of_the_time();
     a_few_long_blocks_leave_the_other_multiprocessors();
+    a_launch_may_come_a_little_later_than_foreseen();
     who_is_far_ahead_is_measured_where_it_launches();
 }
