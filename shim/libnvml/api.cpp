@@ -174,9 +174,14 @@ EXPORTED nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* handle) {
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 
+// Also without its kind before it, as an H200's takes it: cuda.core has it from CUDA.
 EXPORTED nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* handle) {
     if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-    return find(handle, [&](const Device& device, unsigned) { return strcmp(device.uuid, uuid) == 0; });
+    return find(handle, [&](const Device& device, unsigned) {
+        constexpr size_t kind = sizeof "GPU-" - 1;
+        return strcmp(device.uuid, uuid) == 0 ||
+               (strlen(device.uuid) > kind && strcmp(device.uuid + kind, uuid) == 0);
+    });
 }
 
 EXPORTED nvmlDeviceGetHandleByPciBusId_v2(const char* text, nvmlDevice_t* handle) {

@@ -49,6 +49,7 @@ place = done(driver.cuDeviceGetPCIBusId(20, device)).split(b"\0")[0].decode()
 same = [
     nvml.nvmlDeviceGetHandleByPciBusId(place),
     nvml.nvmlDeviceGetHandleByUUID(nvml.nvmlDeviceGetUUID(gpu)),
+    nvml.nvmlDeviceGetHandleByUUID(nvml.nvmlDeviceGetUUID(gpu).removeprefix("GPU-")),
 ]
 print(
     [nvml.nvmlDeviceGetIndex(each) for each in same],
