@@ -11,6 +11,7 @@ def printing(cuda: Cuda) -> None:
         if (threadIdx.x == 3)
             printf("%d %5.2f %s %c %u %llx %05d|%%\\n", -7, 2.5, "word", 'x', 4000000000u, 1ull << 40, 42);
         if (threadIdx.x == 3) printf("%hd %hx|\\n", 70000, 0x12345);
+        if (threadIdx.x == 3) printf("%s|\\n", (char*)0);
         if (threadIdx.x % 2) printf("thread %u\\n", threadIdx.x);
     }
     """
@@ -24,6 +25,7 @@ def test_printf(alone: Alone) -> None:
     assert lines == [
         "-7  2.50 word x 4000000000 10000000000 00042|%",
         "4464 2345|",
+        "(null)|",
         "thread 1",
         "thread 3",
     ]

@@ -182,7 +182,7 @@ class Printer {
         if (real) {
             put(out, spec + letter, std::bit_cast<double>(*value));
         } else if (letter == 's') {
-            const auto text = text_at(context_, *value, lane_);
+            const auto text = *value == 0 ? std::string("(null)") : text_at(context_, *value, lane_);
             if (!text) return false;
             put(out, spec + letter, text->c_str());
         } else if (letter == 'p') {
