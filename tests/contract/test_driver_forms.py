@@ -99,6 +99,15 @@ def test_constant_expressions(cuda: Cuda) -> None:
     assert (dict(zip(CONSTANTS, found, strict=False)), list(found)) == (CONSTANTS, [*wanted, *wanted])
 
 
+def test_constant_memory_has_64_kib(cuda: Cuda) -> None:
+    head = HEADER[: HEADER.index(".global")]
+    loaded = [
+        cuda.result("cuModuleLoadData", f"{head}{variables}\n.visible .entry k() {{ ret; }}".encode())
+        for variables in (".const .b8 c[65536];", ".const .b8 c[65535]; .const .b8 d[2];")
+    ]
+    assert loaded == ["SUCCESS", "ERROR_INVALID_PTX"]
+
+
 def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
     text = HEADER + ".visible .entry k() .maxntid 2048, 2, 1 .minnctapersm 2 { ret; }"
     module = cuda.cuModuleLoadData(text.encode())

@@ -118,6 +118,10 @@ void Parser::parse_module() {
         if (!declared.sized) fail(declared.line, "Unresolved extern variable " + quoted(name));
         module_.undefined.emplace_back(name);
     }
+    std::uint64_t constant_bytes = 0;
+    for (const Variable& variable : module_.variables)
+        constant_bytes += variable.constant ? variable.bytes : 0;
+    if (constant_bytes > model::constant_memory) fail(1, "File uses too much global constant data");
     resolve_references();
     for (Draft& draft : drafts_) make_room_for_shared(draft);
     for (Draft& draft : drafts_) lower(draft, module_, program_);
