@@ -169,9 +169,10 @@ CUresult check_shape(const FillCommand& command) {
     const unsigned element = shape.elementSize;
     if (element != 1 && element != 2 && element != 4) return CUDA_ERROR_INVALID_VALUE;
     if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
-    std::size_t row = 0, last = 0;
+    std::size_t row = 0, last = 0, whole = 0;
     if (__builtin_mul_overflow(shape.width, std::size_t{element}, &row) ||
-        __builtin_mul_overflow(shape.pitch, shape.height - 1, &last)) {
+        __builtin_mul_overflow(shape.pitch, shape.height - 1, &last) ||
+        __builtin_add_overflow(last, row, &whole)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (shape.dst == 0 || shape.dst % element != 0) return CUDA_ERROR_INVALID_VALUE;

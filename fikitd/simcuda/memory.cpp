@@ -269,11 +269,15 @@ Stretch AddressSpace::stretch(std::uint64_t address) {
             segment->access == Access::read_write};
 }
 
+// What is left is counted, as the end of so many bytes may be beyond 64 bits.
 bool AddressSpace::covers(std::uint64_t address, std::size_t bytes) const {
-    for (std::uint64_t end = address + bytes; address < end;) {
+    while (bytes > 0) {
         const Segment* segment = find(address);
         if (segment == nullptr) return false;
-        address = segment->address + segment->bytes;
+        const std::size_t here = segment->bytes - (address - segment->address);
+        if (here >= bytes) return true;
+        address += here;
+        bytes -= here;
     }
     return true;
 }
