@@ -1,5 +1,6 @@
 """What ends a kernel, and what it prints: each in a process of its own."""
 
+import pytest
 from cuda_calls import Alone, Cuda
 
 
@@ -94,3 +95,42 @@ def test_an_unknown_instruction_is_named_when_its_module_is_loaded(alone: Alone)
     assert out.startswith("ERROR_INVALID_PTX")
     assert "frobnicate" in out
     assert "line 6" in out
+
+
+def many_allocations(cuda: Cuda) -> None:
+    import time
+
+    from kernel_corpus import compile_text
+
+    source = """
+    struct Node { Node* next; unsigned long long value; };
+    extern "C" __global__ void lists(unsigned* lost) {
+        for (int round = 0; round < 2; ++round) {
+            Node* head = nullptr;
+            for (unsigned i = 0; i < 256; ++i) {
+                Node* node = (Node*)malloc(sizeof(Node));
+                if (node == nullptr) { atomicAdd(lost, 1); continue; }
+                *node = {head, threadIdx.x * 1000ull + i};
+                head = node;
+            }
+            for (unsigned i = 256; i-- > 0 && head != nullptr;) {
+                if (head->value != threadIdx.x * 1000ull + i) atomicAdd(lost, 1);
+                Node* next = head->next;
+                free(head);
+                head = next;
+            }
+        }
+    }
+    """
+    lost = cuda.device_words()
+    module = cuda.cuModuleLoadData(compile_text(source))
+    begun = time.monotonic()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"lists"), lost, block=256)
+    cuda.cuCtxSynchronize()
+    print(cuda.read(lost)[0], time.monotonic() - begun < 2)
+
+
+@pytest.mark.alone
+def test_lists_of_allocated_nodes(alone: Alone) -> None:
+    """65536 of them at a time, each found as quickly as the first."""
+    assert alone(many_allocations).split() == ["0", "True"]

@@ -8,8 +8,10 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ptx/engine.hpp"
@@ -33,18 +35,36 @@ class Heap {
         if (bytes == 0 || bytes > heap_bytes) return 0;
         if (memory_.empty()) memory_.resize(heap_bytes);
         bytes = (bytes + 15) / 16 * 16;
-        std::uint64_t start = 16;
-        for (const auto& [offset, taken] : taken_) {
-            if (offset - start >= bytes) break;
-            start = offset + taken;
-        }
-        if (start + bytes > heap_bytes) return 0;
+        const auto found = by_size_.lower_bound({bytes, 0});
+        if (found == by_size_.end()) return 0;
+        const auto [available, start] = *found;
+        take_free(free_.find(start));
+        if (available > bytes) add_free(start + bytes, available - bytes);
         taken_[start] = bytes;
         return window::heap | start;
     }
     bool release(std::uint64_t address) {
         const std::lock_guard lock(mutex_);
-        return address == 0 || taken_.erase(address & window::mask) != 0;
+        if (address == 0) return true;
+        const auto found = taken_.find(address & window::mask);
+        if (found == taken_.end()) return false;
+        std::uint64_t start = found->first, bytes = found->second;
+        taken_.erase(found);
+        auto next = free_.lower_bound(start);
+        if (next != free_.end() && next->first == start + bytes) {
+            bytes += next->second;
+            next = take_free(next);
+        }
+        if (next != free_.begin()) {
+            const auto before = std::prev(next);
+            if (before->first + before->second == start) {
+                start = before->first;
+                bytes += before->second;
+                take_free(before);
+            }
+        }
+        add_free(start, bytes);
+        return true;
     }
     std::byte* at(std::uint64_t offset, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
@@ -56,9 +76,22 @@ class Heap {
     }
 
   private:
+    using Runs = std::map<std::uint64_t, std::uint64_t>;  // offset to bytes
+
+    Heap() { add_free(16, heap_bytes - 16); }
+    void add_free(std::uint64_t start, std::uint64_t bytes) {
+        free_.emplace(start, bytes);
+        by_size_.emplace(bytes, start);
+    }
+    Runs::iterator take_free(Runs::iterator run) {
+        by_size_.erase({run->second, run->first});
+        return free_.erase(run);
+    }
+
     std::mutex mutex_;
     std::vector<std::byte> memory_;
-    std::map<std::uint64_t, std::uint64_t> taken_;  // offset to bytes
+    Runs taken_, free_;
+    std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  // what is free: bytes, offset
 };
 
 // The arguments of a call, lane by lane.
