@@ -269,6 +269,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     high.suspect = max_sessions;
     high.suspect_block = 0;
     high.outlasting.key = 0;
+    high.passing = 0;
     for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
 }
 
@@ -302,9 +303,10 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     }
     if (outlasted)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
-    else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0)
+    else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0 &&
+             high.passing < high.spent)
         // It may be over by now: often a step is told of with the next one. Others beside it are foreseen,
-        // and what tells of no wait has steps that are guesses.
+        // and what tells of no wait has steps that are guesses. What has blocks so long may be to blame.
         outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;

@@ -190,8 +190,7 @@ class Fikit final : public Levels {
     static constexpr unsigned nobody = operations;
     // What does not fit is looked at again after such a part of its length, and so long for each launch that
     // was looked ahead to, which takes 16 ns: launches of high sessions must not wait for decisions.
-    static constexpr Nanoseconds looks = 64, foresees = 250;
-    static constexpr Nanoseconds patience = 4;
+    static constexpr Nanoseconds looks = 64, foresees = 250, patience = 4;
     // What several sessions may have in flight together, by what one may: their kernels run side by side.
     static constexpr Nanoseconds together = 2;
     // Of what high work will find there, such a part of its step at most, but no less than that.
@@ -309,7 +308,8 @@ class Fikit final : public Levels {
         struct Outlasting {
             uint64_t key = 0;  // 0: none
             uint16_t sms = 0;
-        } outlasting;  // of the kernels beside this step that outlast one, the latest
+        } outlasting;             // of the kernels beside this step that outlast one, the latest
+        Nanoseconds passing = 0;  // the longest block of the others
     };
     // What a gated session has in flight: on each stream one behind another.
     struct Own {
@@ -367,6 +367,8 @@ class Fikit final : public Levels {
         suspect(high, running);
         if (running.known && running.longest > high.step_time) [[unlikely]]
             high.outlasting = {running.plan.key, running.plan.sms};
+        else
+            high.passing = std::max(high.passing, running.plan.block);
     }
     bool shows_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void look_for_wait(unsigned session, High& high, const Work& work, Nanoseconds now);

@@ -46,13 +46,15 @@ void little_is_in_flight_when_a_short_answer_begins() {
 
 // A kernel of 1 ms comes in the middle of three steps of 240 us and keeps all that comes behind from the GPU,
 // which nobody foresees. It is over when the program tells, with its next step, that it waited. Does it go
-// there once more?
-bool goes_again(uint64_t key) {
+// there once more? `other`: something unknown of such a length was beside the same steps.
+bool goes_again(uint64_t key, Nanoseconds other = 0) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
-    Work low = small(ms);
+    Work low = small(ms), unknown = small(other);
     low.key = 2000;
+    unknown.gated = true;
+    unknown.known = false;
     Nanoseconds now = 100 * ms;
     for (int step = 0; step < 103; ++step, now += 3 * ms) {
         if (step > 0) policy->awaited(0, false, now);
@@ -62,6 +64,8 @@ bool goes_again(uint64_t key) {
             high.key = 1 + number;
             const Nanoseconds at = now + number * 12 * us;
             policy->issued(0, high, at);
+            if (beside && other != 0 && number == 2) policy->issued(1, unknown, at);
+            if (beside && other != 0 && number == 4) policy->completed(1, unknown, 0, at);
             if (beside && number == 5) {
                 low.gated = true;
                 policy->issued(1, low, at);
@@ -89,6 +93,8 @@ bool goes_again(uint64_t key) {
 void what_is_over_when_a_late_step_is_told_of_is_judged() {
     CHECK(!goes_again(2000));
     CHECK(goes_again(3000));
+    CHECK(!goes_again(2000, 500 * us));
+    CHECK(goes_again(2000, 1500 * us));  // that may be why they are late
 }
 
 }  // namespace
