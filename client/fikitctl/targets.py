@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,15 +13,32 @@ from fikitctl.invocation import Invocation
 from fikitctl.plain import one_line
 from fikitctl.quantities import Parameter
 
+if TYPE_CHECKING:
+    from fikit.control import Connection
+    from fikit.protocol import JobRecord
+
 _COMPLETION_SECONDS: Final = 0.5
 
 
+def known_jobs(control: Connection, *, ended: bool = True) -> list[JobRecord]:
+    """The jobs that we may see, in as many requests as it takes."""
+    from fikit.protocol import Jobs, ListJobs
+
+    found: list[JobRecord] = []
+    while True:
+        after = found[-1].job if found else None
+        reply = control.expect(Jobs, ListJobs(ended=ended, after=after))
+        found += reply.jobs
+        if not reply.more:
+            return found
+
+
 def _known(ctx: click.Context, sessions: bool) -> list[tuple[str, str]]:
-    from fikit.protocol import ListJobs, ListSessions
+    from fikit.protocol import ListSessions
 
     invocation = ctx.ensure_object(Invocation)
     with invocation.deadline(_COMPLETION_SECONDS), invocation.connected() as control:
-        known = [(job.job, job.name) for job in control.request(ListJobs()).jobs]
+        known = [(job.job, job.name) for job in known_jobs(control)]
         if sessions:
             known += [(one.session, one.name) for one in control.request(ListSessions()).sessions]
     return known

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from fikit import protocol as p
 
@@ -425,3 +426,22 @@ def test_half_a_hello_and_half_a_close(daemon: Daemon) -> None:
         while not isinstance(client.receive()[1], p.Failure):
             pass
     assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
+
+
+def test_jobs_that_fit_into_no_reply_together_are_listed(stopped_daemon: Daemon) -> None:
+    """An administrator is shown everybody's, who could keep him from seeing any."""
+    stopped_daemon.configure("[tenant_defaults]\nmax_jobs = 10000\n[jobs]\nmax_running = 1\n")
+    client = stopped_daemon.start().client()
+    job = p.Submit(command=["sleep", "1000"], environment={"PATH": os.environ["PATH"]}, directory="/")
+    jobs = [client.ask(job).job.job]
+    long = msgspec.structs.replace(job, command=["true", "\U0001f600" * 2000], directory="/" + "d/" * 2000)
+    size = len(p.encode(1, client.ask(long)))
+    jobs += [client.ask(long).job.job for _ in range(p.MAX_FRAME_BYTES * 9 // 8 // size)]
+    found: list[p.JobRecord] = []
+    more = True
+    while more:
+        reply = client.ask(p.ListJobs(after=found[-1].job if found else None))
+        found, more = found + reply.jobs, reply.more
+    assert {each.job for each in found} >= set(jobs)
+    assert len(found) == len(jobs) + 1
+    assert client.ask(p.ListJobs(after=found[-2].job)).jobs == [found[-1]]

@@ -89,15 +89,18 @@ class Submitted(Reply, tag="submitted", frozen=True):
 
 
 class ListJobs(Request, tag="list_jobs", frozen=True):
-    """The jobs the peer may see; ``ended`` includes those that are over."""
+    """The jobs the peer may see, in the order of their numbers; ``ended`` includes those that are over."""
 
     ended: bool = True
+    after: Identifier | None = None
+    """Those that were submitted after this one, which may be forgotten by now."""
 
 
 class Jobs(Reply, tag="jobs", frozen=True):
-    """Answer to ``ListJobs``."""
+    """Answer to ``ListJobs``; ``more``: these had room, others come after the last of them."""
 
     jobs: list[JobRecord]
+    more: bool = False
 
 
 class ReadLogs(Request, tag="read_logs", frozen=True):

@@ -9,8 +9,6 @@ from typing import Final
 import click
 from fikit.protocol import (
     JobRecord,
-    Jobs,
-    ListJobs,
     ListSessions,
     SessionRecord,
     Sessions,
@@ -24,7 +22,7 @@ from fikitctl.invocation import Invocation
 from fikitctl.output import moment, print_json
 from fikitctl.quantities import duration_text, size_text
 from fikitctl.tables import Column, Layout, layout_options, sheet, table
-from fikitctl.targets import TARGET
+from fikitctl.targets import TARGET, known_jobs
 from fikitctl.verb import Verb
 
 Work = JobRecord | SessionRecord
@@ -108,11 +106,9 @@ def ps(
     With --json: {"jobs": [...], "sessions": [...]}, every session of them.
     """
     with invocation.connected() as control:
-        jobs: Jobs = control.request(ListJobs(ended=ended))
+        jobs = known_jobs(control, ended=ended)
         sessions: Sessions = control.request(ListSessions())
-    chosen_jobs = [
-        job for job in jobs.jobs if tenant in (None, job.tenant) and (ended or job.state in _ACTIVE)
-    ]
+    chosen_jobs = [job for job in jobs if tenant in (None, job.tenant) and (ended or job.state in _ACTIVE)]
     chosen_sessions = [session for session in sessions.sessions if tenant in (None, session.tenant)]
     if invocation.as_json:
         print_json({"jobs": chosen_jobs, "sessions": chosen_sessions})

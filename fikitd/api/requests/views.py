@@ -29,6 +29,7 @@ from fikit.protocol import (
     Subscribe,
     TenantRecord,
     Tenants,
+    portions,
 )
 
 from fikitd import metrics
@@ -80,12 +81,15 @@ async def list_sessions(caller: Caller, request: ListSessions) -> Reply:
 
 @handles(ListJobs)
 async def list_jobs(caller: Caller, request: ListJobs) -> Reply:
-    """The jobs the peer may see."""
-    jobs = caller.daemon.jobs
+    """The jobs the peer may see: as many as have room, since anybody's count for an administrator."""
+    jobs, after = caller.daemon.jobs, job_number(request.after or "") or 0
     shown = [
-        job for job in jobs.known.values() if caller.peer.sees(job.uid) and (request.ended or not job.over)
+        jobs.known[number]
+        for number in sorted(number for number in jobs.known if number > after)
+        if caller.peer.sees(jobs.known[number].uid) and (request.ended or not jobs.known[number].over)
     ]
-    return Jobs(jobs=[job.record(jobs.usage(job)) for job in shown])
+    listed = next(portions(job.record(jobs.usage(job)) for job in shown), [])
+    return Jobs(jobs=listed, more=len(listed) < len(shown))
 
 
 @handles(ListTenants)

@@ -138,6 +138,13 @@ def test_ps(fikitctl: Fikitctl) -> None:
     assert fikitctl("ps", "--sessions", "-q").out.split() == ["job-1", "job-2", "session-1", "session-2"]
 
 
+def test_ps_asks_until_it_has_all_jobs(busy: Daemon, fikitctl: Fikitctl) -> None:
+    """Those of many users do not fit into one reply."""
+    rest = {None: Jobs(jobs=[JOB], more=True), "job-1": Jobs(jobs=[QUEUED])}
+    busy.script[ListJobs] = lambda request: rest[request.after]
+    assert fikitctl("ps", "-q").out == "job-1\njob-2\nsession-2\n"
+
+
 @pytest.mark.usefixtures("busy")
 def test_ps_as_json_is_the_protocol(fikitctl: Fikitctl) -> None:
     shown = json.loads(fikitctl("ps", "--json").out)
