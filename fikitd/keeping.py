@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from typing import Final
 
 import structlog
 import trio
@@ -13,8 +12,6 @@ from fikitd.daemon import Daemon
 from fikitd.errors import Unavailable
 from fikitd.notify import notify, watchdog_seconds
 from fikitd.wire import PeerClosedError, Wire
-
-STALE_BEATS: Final = 3
 
 
 async def keep_books(daemon: Daemon) -> None:
@@ -43,11 +40,9 @@ async def feed_watchdog(daemon: Daemon) -> None:
 
 
 def heartbeats_turn(daemon: Daemon) -> bool:
-    """Each executor's heartbeat loop has turned lately (an executor that is silent is reported there)."""
-    settings = daemon.configuration.executor
-    most = settings.unresponsive_seconds + STALE_BEATS * settings.heartbeat_seconds
+    """Each executor's heartbeat loop turns in time (an executor that is silent is reported there)."""
     serving = [each for each in daemon.supervisor.executors.values() if each.state == "serving"]
-    return all(trio.current_time() - each.turned_at <= most for each in serving)
+    return all(trio.current_time() <= each.turns_by for each in serving)
 
 
 async def api_answers(daemon: Daemon) -> bool:

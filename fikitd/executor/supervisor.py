@@ -54,6 +54,7 @@ from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
 ADOPT_SECONDS: Final = 5.0
+STALE_BEATS: Final = 3
 
 
 class Supervisor:
@@ -313,9 +314,11 @@ class Supervisor:
 
     async def _heartbeat(self, executor: Executor) -> None:
         while True:
-            settings = self._settings()
+            settings = self._settings()  # a reload holds from the next turn on
+            most = settings.unresponsive_seconds + STALE_BEATS * settings.heartbeat_seconds
+            executor.turns_by = trio.current_time() + most
             await trio.sleep(settings.heartbeat_seconds)
-            executor.turned_at = asked_at = trio.current_time()
+            asked_at = trio.current_time()
             try:
                 attached = await executor.ask(ListAttached(), AttachedSessions, settings.unresponsive_seconds)
             except Silent:

@@ -6,6 +6,7 @@ breaks while the process lives is made anew; the end of the process (its pidfd) 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -41,8 +42,8 @@ class Executor:
     """When it was asked for what it last answered, on trio's clock."""
     answered_at: float = field(default_factory=trio.current_time)
     """When it last answered, on trio's clock."""
-    turned_at: float = field(default_factory=trio.current_time)
-    """When its heartbeat loop last turned, answered or not: what the watchdog looks at."""
+    turns_by: float = math.inf
+    """When its heartbeat loop turns again at the latest, answered or not: what the watchdog looks at."""
     idle_since: float = field(default_factory=trio.current_time)
     """When it was last known to have a session, or was given one."""
     attaching: int = 0

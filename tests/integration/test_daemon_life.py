@@ -226,6 +226,33 @@ def test_watchdog_is_fed_whatever_connections_a_user_holds(stopped_daemon: Daemo
         held[0].close()
 
 
+def test_watchdog_is_fed_after_a_reload_with_a_shorter_heartbeat(stopped_daemon: Daemon) -> None:
+    """The heartbeat that was begun takes as long as it was to."""
+    text = stopped_daemon.config.read_text()
+    slow, quick = (
+        text.replace("heartbeat_seconds = 0.1", f"heartbeat_seconds = {beat}\nunresponsive_seconds = 0.1")
+        for beat in (3600.0, 0.1)
+    )
+    stopped_daemon.configure(settings=slow)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        place = stopped_daemon.place / "watched"
+        notified.bind(str(place))
+        notified.settimeout(20)
+        stopped_daemon.process = subprocess.Popen(
+            stopped_daemon.command(),
+            env={**stopped_daemon.environment(), "NOTIFY_SOCKET": str(place), "WATCHDOG_USEC": "400000"},
+            stderr=subprocess.DEVNULL,
+        )
+        assert notified.recv(4096).startswith(b"READY=1")
+        assert isinstance(stopped_daemon.client().ask(p.OpenSession(name="served")), p.SessionOpened)
+        stopped_daemon.configure(settings=quick)
+        stopped_daemon.process.send_signal(signal.SIGHUP)
+        while not notified.recv(4096).startswith(b"READY=1"):
+            pass
+        for _ in range(5):
+            assert notified.recv(4096).startswith(b"WATCHDOG=1")
+
+
 def test_socket_activation(stopped_daemon: Daemon) -> None:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(stopped_daemon.socket))
