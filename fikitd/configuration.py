@@ -119,7 +119,10 @@ class ExecutorSection(Section, frozen=True):
 
 
 class TenantSection(Section, frozen=True):
-    """What a tenant may: ``[tenant_defaults]`` for all, ``[tenants.NAME]`` (user name or uid) for one."""
+    """What a tenant may: ``[tenant_defaults]`` for all, ``[tenants.NAME]`` (user name or uid) for one.
+
+    A reload changes the weight of sessions that are open; their memory and priority they keep.
+    """
 
     priority_ceiling: Annotated[
         PriorityText | None, Meta(description="The highest priority the tenant may ask for.")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import trio
 from fikit.protocol import EventKind, GateStatistics, Usage
 from msgspec.structs import replace
 
@@ -55,6 +56,8 @@ class Sessions:
         self.opening: dict[str, Opening] = {}
         self.supervisor: Supervisor  # set once it is there: it has these sessions as its listener
         self.conform: Callable[[Session], Awaitable[None]]  # to its job: set once there are jobs
+        self.weight_of: Callable[[Session], float] = lambda session: session.weight
+        """As the configuration has it now."""
         self.on_opened: Callable[[Session], None] = lambda session: None
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
@@ -133,6 +136,7 @@ class Sessions:
         self.on_opened(session)
         try:
             await self.conform(session)
+            await self.set_weight(session)
             if opening.measured:
                 await session.ask(Change(session=session.session, measured=True))
         except BaseException:
@@ -189,6 +193,24 @@ class Sessions:
             await session.ask(Change(session=session.session, priority=priority))
             session.priority = priority
             self._tell("session_priority", session, priority=priority)
+
+    async def set_weight(self, session: Session) -> None:
+        """From its next operation on, what its tenant has now. Raises Unavailable."""
+        async with session.changing:
+            if (weight := self.weight_of(session)) != session.weight:
+                await session.ask(Change(session=session.session, weight=weight))
+                session.weight = weight
+
+    async def set_weights(self) -> None:
+        """Of all: they were opened under another configuration."""
+
+        async def set_one(session: Session) -> None:
+            with suppress(Unavailable):  # its executor is gone, and it with it
+                await self.set_weight(session)
+
+        async with trio.open_nursery() as nursery:
+            for session in self.living.values():
+                nursery.start_soon(set_one, session)
 
     async def end(self, session: Session, reason: str) -> None:
         """End it and free what it holds; its process gets an error and the reason."""

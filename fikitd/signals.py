@@ -35,6 +35,7 @@ async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScop
             async for number in received:
                 if number == signal.SIGHUP:
                     await reload(daemon, file)
+                    nursery.start_soon(daemon.sessions.set_weights)
                 elif not draining:
                     draining = True
                     nursery.start_soon(end_gracefully, daemon, patience, whole)

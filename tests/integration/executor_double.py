@@ -34,6 +34,7 @@ class Attachment:
     memories: list[int] = field(default_factory=list)
     paused: bool = False
     priority: int = 5
+    weight: float = 1.0
 
     def listed(self) -> m.AttachedSession:
         return m.AttachedSession(
@@ -44,7 +45,7 @@ class Attachment:
             name=self.attach.name,
             job=self.attach.job,
             priority=self.priority,
-            weight=self.attach.weight,
+            weight=self.weight,
             paused=self.paused,
             memory_limit_bytes=self.attach.memory_limit_bytes,
             usage=self.usage(),
@@ -135,6 +136,7 @@ class Double:
                 attachment = self.sessions[ask.session]
                 attachment.paused = attachment.paused if ask.paused is None else ask.paused
                 attachment.priority = attachment.priority if ask.priority is None else ask.priority
+                attachment.weight = attachment.weight if ask.weight is None else ask.weight
                 self.send(identifier, m.Ok())
             case m.ListAttached():
                 self.beats += 1
@@ -193,7 +195,7 @@ class Double:
             os.close(pidfd)
             self.send(identifier, Failure(code="unavailable", message="it is called unattachable"))
             return
-        attachment = Attachment(ask, socket.socket(fileno=lifeline), pidfd, priority=ask.priority)
+        attachment = Attachment(ask, socket.socket(fileno=lifeline), pidfd, priority=ask.priority, weight=ask.weight)
         attachment.memories = [os.memfd_create(name) for name in ("outbox", "inbox")]
         for memory in attachment.memories:
             os.ftruncate(memory, 4096)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
+from fikitd.executor import messages as m
 from tests.integration.conftest import REAL, Client, Daemon
 
 needs_double = pytest.mark.skipif(
@@ -371,3 +372,37 @@ def test_of_a_job_s_sessions_that_are_over_the_latest_are_known(stopped_daemon: 
             while len(client.ask(p.ListSessions()).sessions) > 1:
                 pass
     assert client.ask(p.Show(target=job)).job.sessions == [opened[0], *opened[2:]]
+
+
+def weights(daemon: Daemon) -> list[float]:
+    """Of all sessions, as their executor has them; the daemon must be dead."""
+    (place,) = (daemon.place / "run").glob("x-*.sock")
+    decoder = p.Decoder(m.AnyAnswer)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as executor:
+        executor.connect(str(place))
+        executor.sendall(p.encode(1, m.ListAttached()))
+        while not (frames := list(decoder.frames())):
+            decoder.feed(executor.recv(65536))
+    return [each.weight for each in frames[0][1].sessions]
+
+
+def test_a_session_has_the_weight_that_its_tenant_is_given(stopped_daemon: Daemon) -> None:
+    """By a reload, and by a daemon that is started with another configuration."""
+    client = stopped_daemon.start().client()
+    opened = client.ask(p.OpenSession(name="service"))
+    tenant = client.welcome.tenant
+    client.subscribe()
+    stopped_daemon.configure(f"[tenants.{tenant}]\nweight = 4.0\n")
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.send_signal(signal.SIGHUP)
+    while client.receive()[1].kind != "reloaded":
+        pass
+    other = stopped_daemon.client()
+    assert isinstance(other.ask(p.Explain(session=opened.session)), p.Explained)
+    stopped_daemon.stop(signal.SIGKILL)
+    assert weights(stopped_daemon) == [4.0]
+    stopped_daemon.configure(f"[tenants.{tenant}]\nweight = 0.5\n")
+    again = stopped_daemon.start().client()
+    assert isinstance(again.ask(p.Explain(session=opened.session)), p.Explained)
+    stopped_daemon.stop(signal.SIGKILL)
+    assert weights(stopped_daemon) == [0.5]
