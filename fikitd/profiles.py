@@ -109,7 +109,8 @@ class Profiles:
         """Keep entries; one that is there is replaced, those saved longest ago go. Raises Unavailable."""
         places = ", ".join("?" for _ in COLUMNS)
         statement = f"INSERT OR REPLACE INTO profiles ({LISTED}, saved_ns) VALUES ({places}, ?)"
-        now = time.time_ns()
+        ((latest,),) = await self._store.read("SELECT max(saved_ns) FROM profiles")
+        now = max(time.time_ns(), (latest or 0) + 1)  # a clock that was set back makes nothing the oldest
         kept = [(statement, (*values(each), now)) for each in records]
         await self._store.write([*kept, (PRUNE, (MOST_KEPT - 1,))])
 

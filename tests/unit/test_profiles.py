@@ -34,3 +34,17 @@ async def test_what_was_saved_longest_ago_goes(tmp_path: Path, monkeypatch: pyte
     await kept.save(record(function) for function in "efgh")  # what comes together stays together
     assert {each.function for each in await kept.list(10, 0)} == set("efgh")
     await store.close()
+
+
+async def test_a_clock_that_is_set_back_keeps_what_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "MOST_KEPT", 2)
+    clock = iter([100, 100, 1, 2])
+    monkeypatch.setattr(profiles.time, "time_ns", lambda: next(clock))
+    store = await Store.open(tmp_path / "state.db")
+    kept = profiles.Profiles(store, cast(Any, None))
+    for function in "abcd":
+        await kept.save([record(function)])
+    assert {each.function for each in await kept.list(10, 0)} == {"c", "d"}
+    await store.close()
