@@ -65,7 +65,7 @@ class Foreground:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start the child; its process id. Raises CommandError as the shell's 126 and 127."""
-        failure: OSError | None = None
+        failure: str | None = None
         for way in _ways(command[0], environment):
             try:
                 self.pid = os.posix_spawn(
@@ -76,16 +76,17 @@ class Foreground:
                     setsigmask=self._mask,
                     setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
                 )
-            except (FileNotFoundError, NotADirectoryError):
-                continue
             except OSError as error:
-                failure = failure or error
+                if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                    failure = failure or error.strerror
+                elif os.path.exists(way):  # what a script's first line names, or a program's loader
+                    failure = failure or "interpreter not found"
                 continue
             return self.pid
         if failure is None:
             message = f"{command[0] or repr(command[0])}: command not found"
             raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message)
-        message = f"{command[0]}: {failure.strerror}"
+        message = f"{command[0]}: {failure}"
         raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message)
 
     def wait(self) -> int:

@@ -224,12 +224,22 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
         subject = spec["command"][0]  # of the ways that PATH has to it, an error names the last
         os.execvpe(subject, spec["command"], spec["environment"])
     except OSError as error:
-        code = 127 if isinstance(error, FileNotFoundError) else code
-        say(f"{error.strerror}: {subject}", tell, outputs)
+        why = error.strerror
+        if isinstance(error, FileNotFoundError) and is_there(subject, spec["environment"]):
+            why = "Interpreter not found"
+        elif isinstance(error, FileNotFoundError):
+            code = 127
+        say(f"{why}: {subject}", tell, outputs)
     except Exception as error:
         say(f"{type(error).__name__}: {error}", tell, outputs)
     finally:
         os._exit(code)
+
+
+def is_there(name: str, environment: dict[str, str]) -> bool:
+    """Whether a file has this name, or the PATH's way to one: then what it is run by is missing."""
+    folders = [""] if "/" in name else os.get_exec_path(environment)
+    return any(os.path.exists(os.path.join(folder, name)) for folder in folders)
 
 
 def say(why: str, tell: int, outputs: list[Output]) -> None:

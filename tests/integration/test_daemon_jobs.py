@@ -72,6 +72,18 @@ def test_what_kept_a_job_from_starting_is_told_as_it_was_named(
 
 
 @pytest.mark.shares_daemon
+@pytest.mark.parametrize("name", ["{place}/moved", "./moved", "moved"])
+def test_a_script_s_interpreter_is_told_to_be_missing(client: Any, tmp_path: Path, name: str) -> None:
+    """As that of a virtual environment which was moved, or of a script with lines as Windows has them."""
+    (tmp_path / "moved").write_bytes(b"#!/bin/sh\r\n")
+    (tmp_path / "moved").chmod(0o755)
+    command, environment = [name.format(place=tmp_path)], {"PATH": f"/usr/bin:{tmp_path}"}
+    job = client.ask(p.Submit(command=command, environment=environment, directory=str(tmp_path))).job
+    done = wait_for(client, job.job)
+    assert (done.exit_code, done.reason) == (126, f"Interpreter not found: {command[0]}")
+
+
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f600", "\x01"])
 def test_a_command_that_cannot_be_has_an_end_whatever_its_name(client: Any, letter: str) -> None:
     job = client.ask(p.Submit(command=["/" + letter * 30_000], environment={}, directory="/")).job

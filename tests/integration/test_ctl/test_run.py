@@ -117,6 +117,11 @@ def test_not_found_and_not_executable(admitting: Daemon, tmp_path: Path) -> None
     plain = tmp_path / "plain"
     plain.write_text("text")
     assert run(str(plain)).returncode == 126
+    plain.write_text("#!/no/such/python\n")
+    plain.chmod(0o755)
+    for name in (str(plain), "plain"):
+        script = run("-e", f"PATH={tmp_path}:/usr/bin", name)
+        assert (script.returncode, script.stderr) == (126, f"fikitctl: {name}: interpreter not found\n")
 
 
 def test_the_command_is_looked_for_where_its_own_path_says(admitting: Daemon, tmp_path: Path) -> None:
