@@ -128,7 +128,7 @@ class State(Collector):
         for key, gate in self._daemon.accounts.gates.items():
             parts[key].append(gate)
         for session in self._daemon.sessions.living.values():
-            parts[session.uid, session.executor.device.index].append(session.gate)
+            parts[session.uid, session.executor.device.index].append(session.gate_counted)
         gates = {key: total_gate(each) for key, each in parts.items() if self._sees(key[0])}
         for name, (attribute, unit, text) in GATE_COUNTERS.items():
             family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
@@ -165,8 +165,7 @@ class State(Collector):
         busy = CounterMetricFamily(*EXECUTOR_BUSY, labels=["gpu"])
         nanoseconds = self._daemon.accounts.busy_ns.copy()
         for each in self._daemon.supervisor.executors.values():
-            if each.heartbeat is not None:
-                nanoseconds[each.uid, each.device.index] += each.heartbeat.busy_ns
+            nanoseconds[each.uid, each.device.index] += each.busy_ns
         for index in self._daemon.devices:
             serving = [each for each in self._daemon.supervisor.on(index) if self._sees(each.uid)]
             family.add_metric([str(index)], len(serving))

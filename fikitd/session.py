@@ -17,6 +17,7 @@ from fikitd.device import DeviceSpec
 from fikitd.executor.messages import Attach, AttachedSession, Ok
 from fikitd.executor.supervisor_launch import domain_owner
 from fikitd.executor.supervisor_state import Executor
+from fikitd.tenants.accounts import since
 from fikitd.tenants.peer import Peer
 
 CONTEXT_DESTROYED: Final = 709
@@ -56,6 +57,8 @@ class Session:
     usage: Usage = field(default_factory=Usage)
     usage_unix: float = field(default_factory=time.time)
     gate: GateStatistics = field(default_factory=GateStatistics)
+    gate_before: GateStatistics = field(default_factory=GateStatistics)
+    """When this daemon came to know it."""
     tenant_limit_bytes: int = 0
     """What the tenant's sessions on this GPU may have together; 0: no limit."""
     unmodified: bool = False
@@ -66,6 +69,11 @@ class Session:
     """Heartbeats in a row that did not list it."""
     changing: trio.Lock = field(default_factory=trio.Lock)
     """Held while its executor is asked for a change: what is noted here is the last that it was asked."""
+
+    @property
+    def gate_counted(self) -> GateStatistics:
+        """Under this daemon."""
+        return since(self.gate_before, self.gate)
 
     def record(self) -> SessionRecord:
         """As the protocol shows it."""
@@ -186,4 +194,5 @@ def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote 
         state="paused" if attached.paused else "running",
         usage=attached.usage,
         gate=attached.gate,
+        gate_before=attached.gate,
     )

@@ -101,9 +101,9 @@ class Sessions:
 
     async def _close(self, session: str, note: SessionNote) -> None:
         ended = await in_thread(final_accounts.find, self._left, session)
-        usage, gate = (note.usage, GateStatistics()) if ended is None else (ended.usage, ended.gate)
+        usage = note.usage if ended is None else ended.usage
         if note.uid is not None:
-            self._accounts.close(note.uid, note.gpu, usage, gate)
+            self._accounts.close(note.uid, note.gpu, usage, GateStatistics())
         self._forget.add(session)
         self._notes.pop(session)
         self.on_closed(session, note.job, usage)
@@ -230,7 +230,8 @@ class Sessions:
         for session in [each for each in self.living.values() if each.executor is executor]:
             if session.session not in there and session.session not in attached.ending:
                 left = await in_thread(final_accounts.find, self._left, session.session)
-                session.usage = session.usage if left is None else left.usage
+                if left is not None:
+                    session.usage, session.gate = left.usage, left.gate
                 self._over(session, "ended while the daemon was not connected", 0)
         for ended, note in list(self._notes.items()):
             if note.executor == executor.executor:
@@ -267,14 +268,13 @@ class Sessions:
         """All of its sessions are over."""
         for session in [each for each in self.living.values() if each.executor is executor]:
             self._over(session, f"executor {executor.executor}: {executor.failure}", CONTEXT_DESTROYED)
-        if executor.heartbeat is not None:
-            self._accounts.busy_ns[executor.uid, executor.device.index] += executor.heartbeat.busy_ns
+        self._accounts.busy_ns[executor.uid, executor.device.index] += executor.busy_ns
 
     def _over(self, session: Session, reason: str, error: int) -> None:
         del self.living[session.session]
         session.state = "ended"
         session.usage = replace(session.usage, memory_bytes=0, queued=0)
-        self._accounts.close(session.uid, session.executor.device.index, session.usage, session.gate)
+        self._accounts.close(session.uid, session.executor.device.index, session.usage, session.gate_counted)
         self._forget.add(session.session)
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:

@@ -210,6 +210,7 @@ class Supervisor:
             socket=path,
             log=self._state / "logs" / f"{description.executor}.log",
             process=process,
+            adopted=True,
         )
         self._keep(executor)
         with trio.move_on_after(ADOPT_SECONDS):
@@ -281,6 +282,8 @@ class Supervisor:
             try:
                 executor.description = await executor.ask(Describe(), Description)
                 attached = await executor.ask(ListAttached(), AttachedSessions)
+                if executor.adopted and executor.heartbeat is None:
+                    executor.busy_before_ns = attached.busy_ns
                 executor.heartbeat = attached
                 await self._listener.executor_serving(executor, attached)
             except Unavailable as refusal:

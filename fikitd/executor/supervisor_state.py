@@ -38,6 +38,10 @@ class Executor:
     connection: ExecutorConnection | None = None
     description: Description | None = None
     heartbeat: AttachedSessions | None = None
+    adopted: bool = False
+    """An earlier daemon started it."""
+    busy_before_ns: int = 0
+    """How long it had had work in flight under that one."""
     asked_at: float = field(default_factory=trio.current_time)
     """When it was asked for what it last answered, on trio's clock."""
     answered_at: float = field(default_factory=trio.current_time)
@@ -59,6 +63,11 @@ class Executor:
         """Whether it has no session: what it said of them counts once it was asked after the latest came."""
         told = self.heartbeat is not None and not self.heartbeat.sessions and self.asked_at > self.idle_since
         return told and self.state == "serving" and not self.attaching
+
+    @property
+    def busy_ns(self) -> int:
+        """How long it has had work in flight under this daemon."""
+        return 0 if self.heartbeat is None else self.heartbeat.busy_ns - self.busy_before_ns
 
     async def ask(self, body: Ask, kind: type[Kind], seconds: float = ASK_SECONDS) -> Kind:
         """Ask for something that comes without descriptors. Raises Unavailable."""

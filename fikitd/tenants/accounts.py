@@ -59,14 +59,25 @@ def total_gate(parts: Iterable[GateStatistics]) -> GateStatistics:
     return replace(GateStatistics(refused=dict(refused), worst_delay_ns=worst), **sums)
 
 
+def since(before: GateStatistics, gate: GateStatistics) -> GateStatistics:
+    """What has come to the sums of one session; the worst of its delays as it is."""
+    sums = {name: getattr(gate, name) - getattr(before, name) for name in SUMMED}
+    refused = Counter(gate.refused) - Counter(before.refused)
+    return replace(gate, refused=dict(refused), **sums)
+
+
 class Accounts:
-    """The sums of sessions that are over, by tenant (uid) and GPU; of the gate's, those of this daemon."""
+    """The sums of sessions that are over, by tenant (uid) and GPU; of the gate's, those of this daemon.
+
+    Who adds counters up takes one that falls for one that began at zero, and counts all that it shows
+    again: what is not stored must begin there, whatever living sessions have counted under earlier daemons.
+    """
 
     def __init__(self, sums: dict[tuple[int, int], Usage]) -> None:
         self._sums = sums
         self.gates: dict[tuple[int, int], GateStatistics] = {}
         self.busy_ns: Counter[tuple[int | None, int]] = Counter()
-        """How long executors that are over, by user and GPU, had work in flight."""
+        """How long executors that are over, by user and GPU, had work in flight; under this daemon."""
 
     def close(self, uid: int, gpu: int, usage: Usage, gate: GateStatistics) -> None:
         """A session of this tenant on this GPU is over."""

@@ -406,3 +406,28 @@ def test_a_session_has_the_weight_that_its_tenant_is_given(stopped_daemon: Daemo
     assert isinstance(again.ask(p.Explain(session=opened.session)), p.Explained)
     stopped_daemon.stop(signal.SIGKILL)
     assert weights(stopped_daemon) == [0.5]
+
+
+def metric(client: Client, name: str) -> list[float]:
+    """Its values, of whatever labels."""
+    lines = client.ask(p.ReadMetrics()).text.splitlines()
+    return [float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{")]
+
+
+@needs_double
+def test_counters_that_are_not_stored_begin_anew_with_the_daemon(stopped_daemon: Daemon) -> None:
+    """One that fell, by what was over, was taken for one that had begun at zero: all it showed counted twice."""
+    client = stopped_daemon.start().client()
+    over, lives = (client.ask(p.OpenSession(name="gated")).session for _ in range(2))
+    client.ask(p.Kill(target=over))
+    names = ("fikit_filled_operations_total", "fikit_executor_busy_seconds_total")
+    while [metric(client, name) for name in names] != [[8.0], [5e-9]]:
+        pass
+    stopped_daemon.stop(signal.SIGKILL)
+    again = stopped_daemon.start().client()
+    assert [metric(again, name) for name in names] == [[0.0], [0.0]]
+    assert again.ask(p.Explain(session=lives)).gated.gate.filled == 4
+    again.ask(p.Kill(target=lives))
+    while again.ask(p.Show(target=lives)).session.state != "ended":
+        pass
+    assert [metric(again, name) for name in names] == [[0.0], [0.0]]
