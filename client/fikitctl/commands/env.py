@@ -20,7 +20,8 @@ from fikitctl.verb import Verb
     examples=[
         'eval "$(fikitctl env)"',
         "fikitctl env --plain > /etc/notebook.env",
-        "docker run --env-file <(fikitctl env --plain) -v /run:/run -v /opt/fikitd:/opt/fikitd image",
+        "S=/run/fikitd.sock; docker run --env-file <(fikitctl env --plain)"
+        " -v $S:$S -v /opt/fikitd:/opt/fikitd image",
     ],
 )
 @click.option("-p", "--priority", type=PRIORITY, default="normal", show_default=True, help="Of its sessions.")
