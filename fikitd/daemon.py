@@ -79,9 +79,9 @@ class Daemon:
         )
         self.profiles = Profiles(self.store, self.supervisor)
         self.sessions.supervisor = self.supervisor
-        self.sessions.weight_of = lambda each: allowance(
-            self.configuration, each.tenant, str(each.uid)
-        ).weight
+        self.sessions.weight_of = lambda each: (
+            allowance(self.configuration, each.tenant, str(each.uid)).weight
+        )
         self.traces = Traces(self.supervisor, self.sessions)
         self.sessions.on_serving = [self.profiles.load_into, self.traces.serving]
         self.sessions.on_stopping = [self.profiles.collect_from]

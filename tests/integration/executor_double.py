@@ -195,7 +195,9 @@ class Double:
             os.close(pidfd)
             self.send(identifier, Failure(code="unavailable", message="it is called unattachable"))
             return
-        attachment = Attachment(ask, socket.socket(fileno=lifeline), pidfd, priority=ask.priority, weight=ask.weight)
+        attachment = Attachment(
+            ask, socket.socket(fileno=lifeline), pidfd, priority=ask.priority, weight=ask.weight
+        )
         attachment.memories = [os.memfd_create(name) for name in ("outbox", "inbox")]
         for memory in attachment.memories:
             os.ftruncate(memory, 4096)

@@ -416,7 +416,7 @@ def metric(client: Client, name: str) -> list[float]:
 
 @needs_double
 def test_counters_that_are_not_stored_begin_anew_with_the_daemon(stopped_daemon: Daemon) -> None:
-    """One that fell, by what was over, was taken for one that had begun at zero: all it showed counted twice."""
+    """One that fell, by what was over, was taken for one begun at zero: all it showed counted twice."""
     client = stopped_daemon.start().client()
     over, lives = (client.ask(p.OpenSession(name="gated")).session for _ in range(2))
     client.ask(p.Kill(target=over))
