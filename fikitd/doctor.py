@@ -74,11 +74,11 @@ def directory_checks(directory: Path, name: str) -> Iterator[Check]:
 
 
 def executor_checks(daemon: Daemon) -> Iterator[Check]:
-    """Each executor answers."""
-    limit = daemon.configuration.executor.unresponsive_seconds
+    """Each executor answers when it is asked, and is asked in time."""
+    now = trio.current_time()
     for executor in daemon.supervisor.executors.values():
-        silent = trio.current_time() - executor.answered_at
-        ok = executor.state == "serving" and not executor.unresponsive and silent < limit
+        silent = now - executor.answered_at
+        ok = executor.state == "serving" and not executor.unresponsive and now <= executor.turns_by
         detail = (
             f"{executor.state}, gpu {executor.device.index}, {executor.domain}, answered {silent:.1f} s ago"
         )

@@ -431,3 +431,14 @@ def test_counters_that_are_not_stored_begin_anew_with_the_daemon(stopped_daemon:
     while again.ask(p.Show(target=lives)).session.state != "ended":
         pass
     assert [metric(again, name) for name in names] == [[0.0], [0.0]]
+
+
+def test_doctor_waits_for_a_heartbeat_that_is_not_due(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    slow = "heartbeat_seconds = 3600.0\nunresponsive_seconds = 0.1"
+    stopped_daemon.configure(settings=text.replace("heartbeat_seconds = 0.1", slow))
+    client = stopped_daemon.start().client()
+    client.ask(p.OpenSession(name="quiet"))
+    time.sleep(0.2)
+    checks = [each for each in client.ask(p.Doctor()).checks if each.name.startswith("executor")]
+    assert [each.ok for each in checks] == [True]
