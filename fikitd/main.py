@@ -87,7 +87,6 @@ async def serve(
         await nursery.start(daemon.mps.run)
         await nursery.start(daemon.supervisor.run)
         await daemon.sessions.close_left()
-        nursery.start_soon(daemon.sessions.set_weights)
         await nursery.start(daemon.jobs.run)
         for each in listening:
             nursery.start_soon(Listener(daemon).run, each)

@@ -201,8 +201,8 @@ class Sessions:
                 await session.ask(Change(session=session.session, weight=weight))
                 session.weight = weight
 
-    async def set_weights(self) -> None:
-        """Of all: they were opened under another configuration."""
+    async def set_weights(self, executor: Executor | None = None) -> None:
+        """Of all, or of one executor's: they were opened under another configuration."""
 
         async def set_one(session: Session) -> None:
             with suppress(Unavailable):  # its executor is gone, and it with it
@@ -210,7 +210,8 @@ class Sessions:
 
         async with trio.open_nursery() as nursery:
             for session in self.living.values():
-                nursery.start_soon(set_one, session)
+                if executor in (None, session.executor):
+                    nursery.start_soon(set_one, session)
 
     async def end(self, session: Session, reason: str) -> None:
         """End it and free what it holds; its process gets an error and the reason."""
@@ -237,6 +238,7 @@ class Sessions:
             if note.executor == executor.executor:
                 await self._close(ended, note)
         self.executor_beat(executor, attached)
+        await self.set_weights(executor)
         for tell in self.on_serving:
             await tell(executor)
 
