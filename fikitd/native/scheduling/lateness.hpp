@@ -102,7 +102,7 @@ struct Fikit::Course {
             if ((side_by_side = of.side_by_side())) streams = of.sequence->courses();
     }
 
-    // `later`: than `at` it may come by so much, and find the candidate there.
+    // It may come so much `later` than `at`, and find the candidate there.
     [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at, Nanoseconds later) {
         if constexpr (any)
             if (side_by_side) {
