@@ -9,6 +9,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -205,19 +207,26 @@ def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
     assert again.ask(p.Show(target=job.job)).job.state == "killed"
 
 
-def test_watchdog_is_fed_whatever_connections_a_user_holds(stopped_daemon: Daemon) -> None:
-    text = stopped_daemon.config.read_text()
-    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
+@contextmanager
+def watched(daemon: Daemon) -> Iterator[socket.socket]:
+    """Started as by systemd with a watchdog, and ready: what it tells that."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
-        place = stopped_daemon.place / "watched"
+        place = daemon.place / "watched"
         notified.bind(str(place))
         notified.settimeout(20)
-        stopped_daemon.process = subprocess.Popen(
-            stopped_daemon.command(),
-            env={**stopped_daemon.environment(), "NOTIFY_SOCKET": str(place), "WATCHDOG_USEC": "400000"},
+        daemon.process = subprocess.Popen(
+            daemon.command(),
+            env={**daemon.environment(), "NOTIFY_SOCKET": str(place), "WATCHDOG_USEC": "400000"},
             stderr=subprocess.DEVNULL,
         )
         assert notified.recv(4096).startswith(b"READY=1")
+        yield notified
+
+
+def test_watchdog_is_fed_whatever_connections_a_user_holds(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
+    with watched(stopped_daemon) as notified:
         assert notified.recv(4096).startswith(b"WATCHDOG=1")
         held = [stopped_daemon.client() for _ in range(2)]
         assert stopped_daemon.client(hello=False).receive()[1].code == "quota"
@@ -234,16 +243,7 @@ def test_watchdog_is_fed_after_a_reload_with_a_shorter_heartbeat(stopped_daemon:
         for beat in (3600.0, 0.1)
     )
     stopped_daemon.configure(settings=slow)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
-        place = stopped_daemon.place / "watched"
-        notified.bind(str(place))
-        notified.settimeout(20)
-        stopped_daemon.process = subprocess.Popen(
-            stopped_daemon.command(),
-            env={**stopped_daemon.environment(), "NOTIFY_SOCKET": str(place), "WATCHDOG_USEC": "400000"},
-            stderr=subprocess.DEVNULL,
-        )
-        assert notified.recv(4096).startswith(b"READY=1")
+    with watched(stopped_daemon) as notified:
         assert isinstance(stopped_daemon.client().ask(p.OpenSession(name="served")), p.SessionOpened)
         stopped_daemon.configure(settings=quick)
         stopped_daemon.process.send_signal(signal.SIGHUP)
