@@ -106,6 +106,13 @@ class ExecutorSection(Section, frozen=True):
         Interval, Meta(description="An executor that has not answered for this long is reported.")
     ] = 10.0
     kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
+    outlived_seconds: Annotated[
+        Interval,
+        Meta(
+            description="Work of a session that is over may go on this long. Then its executor takes no more "
+            "sessions, and is killed when it has no other, or one of them has waited for the driver as long."
+        ),
+    ] = 10.0
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20
     max_per_gpu: Annotated[
         Count,

@@ -78,8 +78,10 @@ def executor_checks(daemon: Daemon) -> Iterator[Check]:
     now = trio.current_time()
     for executor in daemon.supervisor.executors.values():
         silent = now - executor.answered_at
-        ok = executor.state == "serving" and not executor.unresponsive and now <= executor.turns_by
+        answers = executor.state == "serving" and not executor.unresponsive and now <= executor.turns_by
         detail = (
             f"{executor.state}, gpu {executor.device.index}, {executor.domain}, answered {silent:.1f} s ago"
         )
-        yield Check(name=f"executor {executor.executor}", ok=ok, detail=detail)
+        if executor.held:
+            detail += f"; held by the work of {executor.outlived}, which is over"
+        yield Check(name=f"executor {executor.executor}", ok=answers and not executor.held, detail=detail)

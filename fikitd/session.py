@@ -53,7 +53,7 @@ class Session:
     job: str | None
     executor: Executor
     note: SessionNote
-    state: Literal["running", "paused", "ended"] = "running"
+    state: Literal["running", "paused", "ending", "ended"] = "running"
     usage: Usage = field(default_factory=Usage)
     usage_unix: float = field(default_factory=time.time)
     gate: GateStatistics = field(default_factory=GateStatistics)
@@ -65,6 +65,8 @@ class Session:
     """Its program makes CUDA's own calls."""
     host_functions: int = 0
     """Its streams that wait for a host function to return."""
+    call_ns: int = 0
+    """So long the driver has had a call of it."""
     missed: int = 0
     """Heartbeats in a row that did not list it."""
     changing: trio.Lock = field(default_factory=trio.Lock)
@@ -92,6 +94,7 @@ class Session:
             memory_limit_bytes=self.memory_limit_bytes,
             opened_unix=self.note.opened_unix,
             host_functions=self.host_functions,
+            call_ns=self.call_ns,
             usage=self.usage,
             usage_unix=self.usage_unix,
         )

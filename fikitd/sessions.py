@@ -253,9 +253,12 @@ class Sessions:
         for session in [each for each in self.living.values() if each.executor is executor]:
             if (now := listed.get(session.session)) is not None:
                 session.usage, session.gate, session.usage_unix = now.usage, now.gate, time.time()
-                session.host_functions, session.missed = now.host_functions, 0
+                session.host_functions, session.call_ns, session.missed = now.host_functions, now.call_ns, 0
                 continue
-            session.missed = 0 if session.session in attached.ending else session.missed + 1
+            if session.session in attached.ending:
+                session.state, session.host_functions, session.call_ns, session.missed = "ending", 0, 0, 0
+                continue
+            session.missed += 1
             if session.missed >= MISSED_BEATS:
                 self._over(session, "its executor no longer has it", 0)
 

@@ -29,6 +29,7 @@ class SessionState(msgspec.Struct, frozen=True):
     paused: bool
     memory_limit_bytes: int
     host_functions: int
+    call_ns: int
     usage: Usage
     gate: GateStatistics
 
@@ -40,6 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     loops: int
     beats: int
     busy_ns: int
+    outlived: str
 
 
 class DispatchCore:

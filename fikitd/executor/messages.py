@@ -114,6 +114,7 @@ class AttachedSession(Struct, frozen=True, kw_only=True):
     paused: bool
     memory_limit_bytes: Bytes
     host_functions: Count = 0
+    call_ns: Count = 0
     usage: Usage
     gate: GateStatistics = GateStatistics()
 
@@ -128,6 +129,8 @@ class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
     """Time during which any work was in flight."""
     ending: list[str] = []
     """Sessions that are over, whose end is still to be told."""
+    outlived: str = ""
+    """By its work: the one of them whose step is the oldest in flight."""
 
 
 class ReadMemory(Ask, tag="read_memory", frozen=True):

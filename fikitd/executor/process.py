@@ -264,6 +264,7 @@ class ExecutorProcess:
                     paused=state.paused,
                     memory_limit_bytes=state.memory_limit_bytes,
                     host_functions=state.host_functions,
+                    call_ns=state.call_ns,
                     usage=state.usage,
                     gate=state.gate,
                 )
@@ -275,6 +276,7 @@ class ExecutorProcess:
             beats=snapshot.beats,
             busy_ns=snapshot.busy_ns,
             ending=sorted(ending & set(self._attached)),
+            outlived=snapshot.outlived,
         )
         return answer, []
 

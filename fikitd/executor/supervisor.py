@@ -136,7 +136,7 @@ class Supervisor:
     def _living(self, device: DeviceSpec, domain: str) -> Executor | None:
         for executor in self.executors.values():
             same = executor.device.index == device.index and executor.domain == domain
-            if same and executor.state in ("starting", "serving"):
+            if same and executor.state in ("starting", "serving") and not executor.held:
                 return executor
         return None
 
@@ -333,6 +333,7 @@ class Supervisor:
             executor.heartbeat, executor.asked_at = attached, asked_at
             executor.answered_at = trio.current_time()
             self._listener.executor_beat(executor, attached)
+            self._look_for_outlived(executor, attached, settings.outlived_seconds)
             await in_thread(trim, executor.log, settings.log_bytes)
             if attached.sessions:
                 executor.idle_since = asked_at
@@ -355,6 +356,40 @@ class Supervisor:
             )
         if settings.kill_unresponsive and executor.process is not None:
             executor.failure = f"it did not answer for {settings.unresponsive_seconds:g} s"
+            executor.process.send(9)
+
+    def _look_for_outlived(self, executor: Executor, attached: AttachedSessions, seconds: float) -> None:
+        """Free the GPU of work whose session is over, at the latest when it holds somebody up.
+
+        A kernel ends by itself or with its context, in which others are. Until then the driver loads no code
+        there and frees nothing, so who comes now is served by another executor.
+        """
+        now = trio.current_time()
+        if attached.outlived != executor.outlived:
+            executor.outlived, executor.outlived_since, executor.held = attached.outlived, now, False
+        late = now - executor.outlived_since >= seconds
+        if not attached.outlived or not late or executor.state != "serving":
+            return
+        gone = f"session {attached.outlived} is over, but its work on the GPU was not {seconds:g} s later"
+        if not executor.held:
+            executor.held = True
+            self._events.tell(
+                "session_outlived",
+                uid=executor.uid,
+                gpu=executor.device.index,
+                session=attached.outlived,
+                executor=executor.executor,
+                warning=True,
+            )
+        if any(each.call_ns >= seconds * 1e9 for each in attached.sessions):
+            self.kill(executor, f"{gone}, and held up others")
+        elif not attached.sessions and not executor.attaching:
+            self.kill(executor, gone)
+
+    def kill(self, executor: Executor, reason: str) -> None:
+        """End it at once, with all its sessions."""
+        executor.state, executor.failure = "stopping", reason
+        if executor.process is not None:  # else it is killed as soon as it is there
             executor.process.send(9)
 
     async def _stop(self, executor: Executor, reason: str) -> None:

@@ -53,6 +53,12 @@ class Executor:
     attaching: int = 0
     """Sessions being attached now; keeps the executor from being stopped as idle."""
     unresponsive: bool = False
+    outlived: str = ""
+    """By its work: a session that is over, as the executor told last."""
+    outlived_since: float = 0.0
+    """On trio's clock."""
+    held: bool = False
+    """By that, for longer than it may: no more sessions come here."""
     ready: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     failure: str = ""

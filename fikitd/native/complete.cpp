@@ -147,6 +147,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
         if (mark > stream.completed) {
             const auto steps = static_cast<uint32_t>(mark - stream.completed);
             stream.completed = mark;
+            stream.stands_since = now;
             session.in_flight -= steps;
             in_flight_ -= steps;
             // Of what is before the last one nobody knows whether it was over.

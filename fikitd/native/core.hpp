@@ -105,6 +105,7 @@ struct SessionSnapshot {
     std::string delayed_by;          // the session that gate.blames names, while it lives
     Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
     uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
+    Nanoseconds call_ns = 0;         // so long the driver has had a call of it, but for compiling
 };
 
 struct EndedSession {
@@ -118,6 +119,7 @@ struct Snapshot {
     std::vector<SessionSnapshot> sessions;
     uint64_t loops = 0, beats = 0;
     int64_t busy_ns = 0;
+    std::string outlived;  // by its work: the session that has ended and whose step is the oldest in flight
 };
 
 struct KernelMeasurement {
@@ -334,6 +336,7 @@ class Core {
 
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
+    std::string outlived() const;
     void release(Session& session);  // on a worker
     void release_arrays(Session& session);
     Session* find(const std::string& id);

@@ -28,6 +28,7 @@ inline void Core::count_step(Session& session, SessionStream& stream, uint32_t h
     if (++in_flight_ == 1) busy_since_ = now_;
     if (!stream.active) {
         stream.active = true;
+        stream.stands_since = now_;
         session.active.push_back(handle);
     }
 }

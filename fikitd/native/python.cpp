@@ -77,6 +77,7 @@ nb::dict describe(const SessionSnapshot& session) {
     all["paused"] = session.paused;
     all["memory_limit_bytes"] = session.memory_limit;
     all["host_functions"] = session.host_functions;
+    all["call_ns"] = session.call_ns;
     all["usage"] = usage;
     all["gate"] = describe_gate(session);
     return all;
@@ -185,6 +186,7 @@ NB_MODULE(_core, module) {
                  all["loops"] = taken.loops;
                  all["beats"] = taken.beats;
                  all["busy_ns"] = taken.busy_ns;
+                 all["outlived"] = taken.outlived;
                  return all;
              })
         .def(

@@ -119,6 +119,7 @@ struct alignas(64) SessionStream {
     Lane* lane = nullptr;  // where its last step went
     CUevent hop = nullptr;
     uint64_t issued = 0, marked = 0, completed = 0;
+    Nanoseconds stands_since = 0;  // while active: its oldest step is in flight, or could run, since then
     Marks marks;
     Nanoseconds next_look = 0;  // at the first of them
     uint64_t legacy_seen = 0;   // steps of the legacy stream this one has been ordered behind
@@ -342,6 +343,7 @@ struct Session {
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
     std::atomic<bool> call_pending{false};  // likewise; the ring is not read meanwhile
+    Nanoseconds call_since = 0;             // the driver has the pending one since then; 0: it compiles
     std::atomic<bool> call_again{false};    // set by a worker: the call at the head was not answered yet
     bool short_of_memory = false;           // the device had no room for what it asks for (worker)
     uint64_t calls_answered = 0;            // (worker)

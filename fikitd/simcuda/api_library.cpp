@@ -119,11 +119,24 @@ CUresult cuLibraryEnumerateKernels(CUkernel* list, unsigned int count, CUlibrary
     });
 }
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary handle) {
-    return with_loaded(handle, [&](Driver& driver, Library& library, Context& context) -> CUresult {
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        Library* library = nullptr;
+        Context* context = nullptr;
+        const auto find = [&] {
+            if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+            library = driver.libraries.find(handle);
+            return library == nullptr ? CUDA_ERROR_INVALID_HANDLE : current_context(driver, context);
+        };
+        if (const CUresult result = find(); result != CUDA_SUCCESS) return result;
         if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (library.wrong != CUDA_SUCCESS) return library.wrong;
+        if (library->wrong != CUDA_SUCCESS) return library->wrong;
+        if (!library->images.contains(&home_of(*context))) {  // code is brought to a GPU where nothing runs
+            CUresult result = driver.stand_still(lock);
+            if (result == CUDA_SUCCESS) result = find();
+            if (result != CUDA_SUCCESS) return result;
+        }
         Image* image = nullptr;
-        const CUresult result = find_loaded(driver, library, context, image);
+        const CUresult result = find_loaded(driver, *library, *context, image);
         if (result == CUDA_SUCCESS) *module = image->handle;
         return result;
     });

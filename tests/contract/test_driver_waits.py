@@ -36,6 +36,11 @@ def test_loading_and_unloading_a_module_wait_for_running_kernels(cuda: Cuda) -> 
     assert waits_for_a_kernel(cuda, lambda: cuda.cuModuleUnload(loaded.pop()))
 
 
+def test_bringing_a_library_to_the_gpu_waits_for_running_kernels(cuda: Cuda) -> None:
+    libraries = [cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0) for _ in range(3)]
+    assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryGetModule(libraries.pop()))
+
+
 def test_unloading_a_module_waits_for_what_a_function_of_the_host_holds_up(cuda: Cuda) -> None:
     module, stream = cuda.cuModuleLoadData(KERNELS), cuda.stream()
     place, words = cuda.pinned_words()

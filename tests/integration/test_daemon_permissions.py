@@ -29,6 +29,7 @@ def session_text(client: Client) -> str:
 def test_user_sees_and_controls_only_what_is_his(daemon: Daemon, client: Client, as_user: AsUser) -> None:
     session = session_text(client)
     job = client.ask(p.Submit(command=["true"], environment={}, directory="/")).job.job
+    executor = client.ask(p.Show(target=session)).session.executor
 
     def try_everything() -> str:
         mine = Client(daemon.socket)
@@ -41,6 +42,8 @@ def test_user_sees_and_controls_only_what_is_his(daemon: Daemon, client: Client,
         for request in (p.Show, p.Kill, p.Pause, p.Resume):
             for target in (session, job):
                 assert mine.ask(request(target=target)).code == "not_found", (request, target)
+        assert mine.ask(p.Kill(target=executor)).code == "not_found"
+        assert mine.ask(p.Kill(target=mine.ask(p.Show(target=own)).session.executor)) == p.Done()
         for request in (p.ReadLogs, p.Wait):
             assert mine.ask(request(job=job)).code == "not_found"
         assert mine.ask(p.OpenSession(name="theirs", job=job)).code == "not_found"

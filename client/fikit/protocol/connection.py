@@ -35,6 +35,7 @@ EventKind = Literal[
     "session_paused",
     "session_resumed",
     "session_priority",
+    "session_outlived",
     "session_ended",
     "executor_started",
     "executor_silent",

@@ -23,11 +23,14 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     executor: str
     isolated: bool
     job: str | None
-    state: Literal["running", "paused", "ended"]
+    state: Literal["running", "paused", "ending", "ended"]
+    """``ending``: it is over, and its work on the GPU, or the freeing of what it held, goes on."""
     memory_limit_bytes: Bytes
     opened_unix: float
     host_functions: Count = 0
     """Its streams that wait for a host function to return."""
+    call_ns: Count = 0
+    """So long the driver has had a call of it, as to load code, for which it waits for all kernels there."""
     usage: Usage
     usage_unix: float = 0.0
     """When its usage was that: executors tell with each heartbeat."""

@@ -25,7 +25,11 @@ class Shown(Reply, tag="shown", frozen=True):
 
 
 class Kill(Request, tag="kill", frozen=True):
-    """End a job (what of its process group is its user's) or a session; frees what it held on the GPU."""
+    """End a job (what of its process group is its user's) or a session; frees what it held on the GPU.
+
+    Or an executor, at once and with all its sessions: nothing else frees what the work of one that is over
+    holds.
+    """
 
     target: Identifier
     signal: Annotated[int, Meta(ge=1, le=64)] = 15

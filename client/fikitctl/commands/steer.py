@@ -70,6 +70,7 @@ def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> in
         "fikitctl kill job-12",
         "fikitctl kill -s INT --grace 30s job-12",
         "fikitctl kill --yes s-1f0e9c0a11",
+        "fikitctl kill x-5b7a90c2",
     ],
 )
 @click.option(
@@ -81,6 +82,9 @@ def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> in
 @click.pass_obj
 def kill(invocation: Invocation, number: int, grace: float, yes: bool, targets: tuple[str, ...]) -> int:
     """End jobs or sessions and free what they hold on the GPU.
+
+    A kernel that does not end keeps that, also once its program is gone. It
+    ends with its executor (x-..., as 'show' has it), and so do all sessions there.
 
     Asks first when run by a person at a terminal.
     """

@@ -27,6 +27,7 @@ from fikitctl.verb import Verb
 
 Work = JobRecord | SessionRecord
 _ACTIVE: Final = ("queued", "running", "paused")
+_LONG_CALL_NS: Final = 2_000_000_000
 
 
 def _identifier(work: Work) -> str:
@@ -101,7 +102,7 @@ def ps(
     tenant: str | None,
     layout: Layout,
 ) -> None:
-    """List jobs, and sessions that belong to none.
+    """List jobs, and sessions that belong to none, or to one that is over.
 
     With --json: {"jobs": [...], "sessions": [...]}, every session of them.
     """
@@ -113,7 +114,8 @@ def ps(
     if invocation.as_json:
         print_json({"jobs": chosen_jobs, "sessions": chosen_sessions})
         return
-    loose = [session for session in chosen_sessions if every_session or session.job is None]
+    listed = {job.job for job in chosen_jobs}
+    loose = [session for session in chosen_sessions if every_session or session.job not in listed]
     click.echo(table(work_columns(), [*chosen_jobs, *loose], layout), nl=False)
 
 
@@ -180,9 +182,13 @@ def _session_pairs(session: SessionRecord) -> list[tuple[str, str]]:
 
 
 def _waiting(session: SessionRecord) -> str:
-    if not session.host_functions:
-        return ""
-    return f"host functions on {session.host_functions} streams, each of which holds a lane of the GPU"
+    waiting = []
+    if (streams := session.host_functions) > 0:
+        waiting.append(f"host functions on {streams} streams, each of which holds a lane of the GPU")
+    if session.call_ns >= _LONG_CALL_NS:
+        seconds = session.call_ns / 1e9
+        waiting.append(f"the driver, for {seconds:.0f} s, until what runs in {session.executor} ends")
+    return "; ".join(waiting)
 
 
 @click.command(

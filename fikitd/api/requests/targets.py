@@ -1,4 +1,4 @@
-"""Requests that change a job or a session, whichever the identifier names."""
+"""Requests that change a job, a session or an executor, whichever the identifier names."""
 
 from __future__ import annotations
 
@@ -20,12 +20,21 @@ def target_of(caller: Caller, target: str) -> Job | Session:
     session = caller.daemon.session_of(caller.peer, target)
     if session.state == "ended":
         raise InvalidRequest(f"{target} is over")
+    if session.state == "ending":
+        raise InvalidRequest(
+            f"{target} is over, but its work on the GPU, or the freeing of what it held, goes on",
+            f"'fikitctl kill {session.executor.executor}' ends that, and all sessions of its executor",
+        )
     return session
 
 
 @handles(Kill)
 async def kill(caller: Caller, request: Kill) -> Reply:
     """End it."""
+    executor = caller.daemon.supervisor.executors.get(request.target)
+    if executor is not None and (caller.peer.administrator or executor.uid == caller.peer.uid):
+        caller.daemon.supervisor.kill(executor, f"killed by {caller.peer.tenant}")
+        return Done()
     target = target_of(caller, request.target)
     if isinstance(target, Job):
         await caller.daemon.jobs.kill(target, request.signal, request.grace_ms)

@@ -1,0 +1,122 @@
+"""Work on the GPU that goes on when its program is gone: natively it would end with the program's context."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import fikit
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+from tests.integration.end_to_end.conftest import PTX, SETTINGS
+
+Connect = Callable[..., fikit.Session]
+Program = Callable[[str], subprocess.Popen[str]]
+
+SOON = SETTINGS.replace("[scheduling]", "outlived_seconds = 0.6\n[scheduling]")
+"""Long before the simulated GPU's watchdog ends such a kernel."""
+WAITS = """
+.version 7.8
+.target sm_80
+.address_size 64
+.visible .entry waits(.param .u64 flag)
+{
+    .reg .b64 %rd1; .reg .b32 %r1; .reg .pred %p1;
+    ld.param.u64 %rd1, [flag];
+W:  ld.volatile.global.u32 %r1, [%rd1];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra W;
+    ret;
+}
+"""
+ENDLESS = f"""
+WAITS = {WAITS!r}
+session = fikit.connect(name="endless", priority=sys.argv[1] if len(sys.argv) > 1 else "normal")
+memory = session.allocate(64 << 20)
+memory.fill(0)
+session.load(WAITS).kernel("waits", ["pointer"]).launch(memory, grid=1, block=1)
+print(session.identifier, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def daemon(stopped_daemon: Daemon) -> Daemon:
+    stopped_daemon.configure(settings=SOON)
+    return stopped_daemon.start()
+
+
+def shown(client: Client, session: str) -> p.SessionRecord:
+    record = client.ask(p.Show(target=session)).session
+    assert isinstance(record, p.SessionRecord)
+    return record
+
+
+def told(client: Client, kind: str, **what: Any) -> p.Event:
+    """The next event of this kind about that."""
+    while True:
+        _, event = client.receive()
+        if event.kind == kind and what.items() <= {**event.detail, "session": event.session}.items():
+            return event
+
+
+def left_by_a_killed_program(program: Program, client: Client) -> p.SessionRecord:
+    """The session, over but for its work."""
+    process = program(ENDLESS)
+    assert process.stdout is not None
+    session = process.stdout.readline().strip()
+    while (running := shown(client, session)).usage.launches == 0:
+        pass
+    process.kill()
+    client.subscribe()
+    return running
+
+
+def test_its_executor_is_ended_when_nobody_else_is_there(
+    daemon: Daemon, connect: Connect, program: Program
+) -> None:
+    client = daemon.client()
+    left = left_by_a_killed_program(program, client)
+    told(client, "session_outlived", session=left.session, executor=left.executor)
+    ended = told(client, "session_ended", session=left.session)
+    assert f"session {left.session} is over, but its work on the GPU was not" in ended.detail["reason"]
+    assert shown(client, left.session).usage.memory_bytes == 0
+    with connect() as session, session.load(PTX) as module:
+        module.kernel("nothing").launch(grid=1, block=1)
+        session.synchronize(timeout=10)
+
+
+def test_others_there_go_on_and_who_comes_is_served_elsewhere(
+    daemon: Daemon, connect: Connect, program: Program
+) -> None:
+    client, other = daemon.client(), connect(name="other")
+    kernel = other.load(PTX).kernel("nothing")
+    left = left_by_a_killed_program(program, client)
+    assert shown(client, other.identifier).executor == left.executor
+    told(client, "session_outlived", session=left.session)
+    assert shown(client, left.session).state == "ending"
+    kernel.launch(grid=1, block=1)
+    other.synchronize(timeout=10)
+    with connect(name="later") as later:
+        assert shown(client, later.identifier).executor != left.executor
+    refused = client.ask(p.Kill(target=left.session))
+    assert refused.code == "invalid"
+    assert f"fikitctl kill {left.executor}" in refused.hint
+    assert isinstance(client.ask(p.Kill(target=left.executor)), p.Done)
+    ended = told(client, "session_ended", session=other.identifier)
+    assert ended.detail["reason"] == f"executor {left.executor}: killed by {left.tenant}"
+    with pytest.raises(fikit.SessionLostError):
+        other.load(PTX)
+
+
+def test_its_executor_is_ended_when_it_holds_up_others(
+    daemon: Daemon, connect: Connect, program: Program
+) -> None:
+    client, other = daemon.client(), connect(name="other")
+    left = left_by_a_killed_program(program, client)
+    with pytest.raises(fikit.SessionLostError):  # the driver loads nothing before that ends
+        other.load(PTX)
+    assert "held up others" in told(client, "executor_ended", executor=left.executor).detail["reason"]
