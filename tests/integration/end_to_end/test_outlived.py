@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -120,3 +122,32 @@ def test_its_executor_is_ended_when_it_holds_up_others(
     with pytest.raises(fikit.SessionLostError):  # the driver loads nothing before that ends
         other.load(PTX)
     assert "held up others" in told(client, "executor_ended", executor=left.executor).detail["reason"]
+
+
+def test_ps_lists_it_although_its_job_is_over(daemon: Daemon, connect: Connect) -> None:
+    client, other = daemon.client(), connect(name="other")  # which keeps the executor
+    command = [sys.executable, "-P", "-c", "import sys, fikit, time\n" + ENDLESS + "time.sleep(1000)"]
+    environment = {**os.environ, "FIKIT_SOCKET": str(daemon.socket)}
+    job = client.ask(p.Submit(command=command, environment=environment, directory="/")).job.job
+    launched = []
+    while not launched:
+        there = client.ask(p.ListSessions()).sessions
+        launched = [each.session for each in there if each.job == job and each.usage.launches > 0]
+    client.subscribe()
+    assert isinstance(client.ask(p.Kill(target=job, signal=9)), p.Done)
+    told(client, "session_outlived", session=launched[0])
+    fikitctl = "from fikitctl.main import main; main()"
+    asked = [
+        sys.executable,
+        "-P",
+        "-c",
+        fikitctl,
+        "--socket",
+        str(daemon.socket),
+        "ps",
+        "--format",
+        "id,state",
+    ]
+    listed = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert [line.split() for line in listed.splitlines() if "ending" in line] == [[launched[0], "ending"]]
+    assert other.identifier in listed
