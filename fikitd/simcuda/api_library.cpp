@@ -84,9 +84,21 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
     return load_library(library, bytes, JitOptions(count, options, values));
 }
 CUresult cuLibraryUnload(CUlibrary handle) {
-    return with_library(handle, [](Driver& driver, Library& library) -> CUresult {
-        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-        driver.release_library(library);
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        CUresult result = driver.sticky();
+        const Library* const given = driver.libraries.find(handle);
+        if (result == CUDA_SUCCESS && given == nullptr) result = CUDA_ERROR_INVALID_HANDLE;
+        if (result == CUDA_SUCCESS) result = refuse_unsafe(driver);
+        if (result != CUDA_SUCCESS) return result;
+        if (!given->images.empty()) {  // as a module's
+            Context* context = nullptr;
+            if (current_context(driver, context) == CUDA_SUCCESS) result = driver.synchronize(lock, *context);
+            if (result == CUDA_SUCCESS) result = driver.stand_still(lock);
+            if (result != CUDA_SUCCESS) return result;
+        }
+        Library* library = driver.libraries.find(handle);
+        if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        driver.release_library(*library);
         return CUDA_SUCCESS;
     });
 }

@@ -36,9 +36,19 @@ def test_loading_and_unloading_a_module_wait_for_running_kernels(cuda: Cuda) -> 
     assert waits_for_a_kernel(cuda, lambda: cuda.cuModuleUnload(loaded.pop()))
 
 
-def test_bringing_a_library_to_the_gpu_waits_for_running_kernels(cuda: Cuda) -> None:
+def test_bringing_a_library_to_the_gpu_and_unloading_it_wait_for_running_kernels(cuda: Cuda) -> None:
     libraries = [cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0) for _ in range(3)]
-    assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryGetModule(libraries.pop()))
+    coming = iter(libraries)
+    assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryGetModule(next(coming)))
+    assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryUnload(libraries.pop()))
+
+
+def test_destroying_an_array_waits_for_running_kernels(cuda: Cuda) -> None:
+    wanted = cuda.CUDA_ARRAY_DESCRIPTOR()
+    wanted.Width, wanted.Height, wanted.NumChannels = 64, 64, 1
+    wanted.Format = cuda.CUarray_format.CU_AD_FORMAT_FLOAT
+    arrays = [cuda.cuArrayCreate(wanted) for _ in range(3)]
+    assert waits_for_a_kernel(cuda, lambda: cuda.cuArrayDestroy(arrays.pop()))
 
 
 def test_unloading_a_module_waits_for_what_a_function_of_the_host_holds_up(cuda: Cuda) -> None:
