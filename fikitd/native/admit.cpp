@@ -54,12 +54,14 @@ Range pinned_by(const Operation& operation) {
 
 // Code reaches the GPU only while no kernel runs: the driver waits for that, and holds every launch of the
 // process up meanwhile (57 ms behind a 60 ms kernel, measured on the H200). So gated work is held back until
-// what is in flight has ended, though not for ever, and while the code is loaded.
+// what is in flight has ended, though not for ever, and while the code is loaded. What has been in flight
+// since the load was wanted may never end: until then the driver would load nothing, and let nobody launch.
 bool Core::may_load(Session& session) {
     constexpr Nanoseconds patience = 100'000'000;
-    if (session.waits_since == 0) session.waits_since = now_;
-    if (in_flight_ > 0 && now_ - session.waits_since < patience) {
-        hold_gate_ = true;
+    if (session.waits_since == 0) session.waits_since = session.call_since = now_;
+    const bool patient = now_ - session.waits_since < patience;
+    if (in_flight_ > 0 && (patient || oldest_in_flight().since <= session.waits_since)) {
+        hold_gate_ |= patient;
         return false;
     }
     session.waits_since = 0;
@@ -79,7 +81,8 @@ bool Core::may_bring_more(Session& session) {
     for (const PendingFree& pending : session.frees)
         returning |= pending.host.registered && (!fits || wanted.meets(pending.host.memory));
     if (session.waits_since == 0) session.waits_since = now_;
-    if (returning && now_ - session.waits_since < IdleJobs::patience) return false;
+    const bool patient = now_ - session.waits_since < IdleJobs::patience;
+    if (returning && (patient || oldest_in_flight().since <= session.waits_since)) return false;
     session.waits_since = 0;
     return true;
 }

@@ -431,7 +431,7 @@ bool Core::start_call(Session& session) {
     if (brings_file && !take_offered(session)) return true;
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
-    session.call_since = compiles ? 0 : clock_.now();
+    if (!loads) session.call_since = compiles ? 0 : now_;
     session.head_ready = false;  // the head is the worker's until the call is answered
     (compiles ? compilers_ : workers_).post([this, &session, loads, allocates] {
         bool answered = false;

@@ -304,8 +304,19 @@ void Core::unload_when_idle(const SessionModule& module) {
     });
 }
 
+// The step that has been in flight for longest, or could have run for longest behind another of its stream.
+// Whatever was issued later may wait for it. Of two that are as old nobody knows which runs.
+Core::OldestStep Core::oldest_in_flight() const {
+    OldestStep oldest;
+    for (const auto& session : sessions_)
+        for (const uint32_t handle : session->active)
+            if (const Nanoseconds since = session->streams[handle]->stands_since; since < oldest.since)
+                oldest = {since, session.get()};
+    return oldest;
+}
+
 void Core::run_idle_job(Nanoseconds now) {
-    auto job = idle_jobs_.take(in_flight_ == 0, now);
+    auto job = idle_jobs_.take(now, in_flight_ == 0, [this] { return oldest_in_flight().since; });
     if (job == nullptr) return;
     releases_.post([this, job = std::move(job)]() mutable {
         std::exchange(job, nullptr)();

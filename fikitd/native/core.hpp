@@ -336,7 +336,11 @@ class Core {
 
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
-    std::string outlived() const;
+    struct OldestStep {
+        Nanoseconds since = INT64_MAX;
+        const Session* session = nullptr;
+    };
+    OldestStep oldest_in_flight() const;
     void release(Session& session);  // on a worker
     void release_arrays(Session& session);
     Session* find(const std::string& id);

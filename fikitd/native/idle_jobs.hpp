@@ -5,7 +5,8 @@
 //
 // Under work without a pause the first one becomes due at some time: then gated work is held back until
 // nothing is in flight, and all that are due follow one another. High-priority work is not held back; if it
-// makes no pause either, one is forced upon it, and the next some time later.
+// makes no pause either, one is forced upon it, and the next some time later. Not behind what was in flight
+// when it became due: that may never end, and the driver would let nobody launch until it does.
 #pragma once
 
 #include <algorithm>
@@ -41,17 +42,24 @@ class IdleJobs {
     // The rest is the dispatch thread's.
     bool any() const { return due_.load(std::memory_order_relaxed) != never; }
     // Whether gated work is to be held back.
-    bool due(Nanoseconds now) const { return now >= due_.load(std::memory_order_relaxed); }
+    bool due(Nanoseconds now) const {
+        const Nanoseconds due = due_.load(std::memory_order_relaxed);
+        return now >= due && now - due < held;
+    }
 
     // The next one, if it is time for it; done() is called when it has run, and nothing of it is left.
-    Run take(bool idle, Nanoseconds now) {
+    // `stands` tells since when the oldest of what is in flight is (INT64_MAX: nothing is).
+    template <typename Stands>
+    Run take(Nanoseconds now, bool idle, const Stands& stands) {
         const Nanoseconds due = due_.load(std::memory_order_relaxed);
-        if (!any() || (!idle && now - due < held) || running_.load(std::memory_order_acquire)) return {};
+        if (!any() || running_.load(std::memory_order_acquire)) return {};
+        if (!idle && (now - due < held || stands() <= due)) return {};
         const std::lock_guard lock(mutex_);
         job_ = std::move(jobs_.front());
         jobs_.pop_front();
         waiting_bytes_ -= job_.bytes;
         if (!idle) forced_ = now;
+        taken_ = now;
         running_.store(true, std::memory_order_release);
         set_due(now);
         return std::move(job_.run);
@@ -97,7 +105,7 @@ class IdleJobs {
         if (!jobs_.empty()) {
             Job& next = jobs_.front();
             if (waiting_bytes_ > most_bytes || jobs_.size() > most) next.due = std::min(next.due, now);
-            due = std::max(next.due, forced_ + between_forced);
+            due = std::max({next.due, taken_, forced_ + between_forced});
         }
         due_.store(due, std::memory_order_relaxed);
     }
@@ -106,7 +114,7 @@ class IdleJobs {
     std::deque<Job> jobs_;
     Job job_;  // that runs
     uint64_t waiting_bytes_ = 0;
-    Nanoseconds forced_ = -between_forced;
+    Nanoseconds taken_ = 0, forced_ = -between_forced;
     std::atomic<uint64_t> bytes_{0};  // of that one, too
     std::atomic<size_t> left_{0};     // likewise
     std::atomic<Nanoseconds> due_{never};

@@ -36,22 +36,10 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
         if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
             snapshot.delayed_by = cause->id;
     snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
-    if (session.call_pending.load(std::memory_order_acquire) && session.call_since != 0)
+    const bool to_load = session.waits_since == session.call_since;  // may_load
+    if (session.call_since != 0 && (to_load || session.call_pending.load(std::memory_order_acquire)))
         snapshot.call_ns = clock_.to_host(clock_.now() - session.call_since);
     return snapshot;
-}
-
-// Whatever was issued later may wait for it. Which of two runs that were issued together nobody knows.
-std::string Core::outlived() const {
-    const Session* oldest = nullptr;
-    Nanoseconds since = INT64_MAX;
-    for (const auto& session : sessions_)
-        for (const uint32_t handle : session->active)
-            if (const Nanoseconds stands = session->streams[handle]->stands_since; stands < since) {
-                since = stands;
-                oldest = session.get();
-            }
-    return oldest != nullptr && oldest->state == Session::State::draining ? oldest->id : "";
 }
 
 Snapshot Core::snapshot() {
@@ -66,7 +54,8 @@ Snapshot Core::snapshot() {
             all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
         });
     on_dispatch([&] {
-        if (ending_) all.outlived = outlived();
+        const Session* const oldest = ending_ ? oldest_in_flight().session : nullptr;
+        if (oldest != nullptr && oldest->state == Session::State::draining) all.outlived = oldest->id;
     });
     all.loops = loops_.load();
     all.beats = beats_.load();

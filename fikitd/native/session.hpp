@@ -343,7 +343,7 @@ struct Session {
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
     std::atomic<bool> call_pending{false};  // likewise; the ring is not read meanwhile
-    Nanoseconds call_since = 0;             // the driver has the pending one since then; 0: it compiles
+    Nanoseconds call_since = 0;             // it waits for the driver since then; 0: that compiles
     std::atomic<bool> call_again{false};    // set by a worker: the call at the head was not answered yet
     bool short_of_memory = false;           // the device had no room for what it asks for (worker)
     uint64_t calls_answered = 0;            // (worker)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fikit
@@ -65,13 +66,19 @@ def told(client: Client, kind: str, **what: Any) -> p.Event:
             return event
 
 
-def left_by_a_killed_program(program: Program, client: Client) -> p.SessionRecord:
-    """The session, over but for its work."""
-    process = program(ENDLESS)
+def started(process: subprocess.Popen[str], client: Client) -> p.SessionRecord:
+    """Its session, once its kernel runs."""
     assert process.stdout is not None
     session = process.stdout.readline().strip()
     while (running := shown(client, session)).usage.launches == 0:
         pass
+    return running
+
+
+def left_by_a_killed_program(program: Program, client: Client) -> p.SessionRecord:
+    """The session, over but for its work."""
+    process = program(ENDLESS)
+    running = started(process, client)
     process.kill()
     client.subscribe()
     return running
@@ -151,3 +158,23 @@ def test_ps_lists_it_although_its_job_is_over(daemon: Daemon, connect: Connect) 
     listed = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
     assert [line.split() for line in listed.splitlines() if "ending" in line] == [[launched[0], "ending"]]
     assert other.identifier in listed
+
+
+@pytest.mark.parametrize("priority", ["high", "low"])
+def test_a_kernel_without_an_end_holds_up_who_loads_code_and_nobody_else(
+    daemon: Daemon, connect: Connect, program: Program, priority: str
+) -> None:
+    client, other, loader = daemon.client(), connect(name="other", priority=priority), connect(name="loader")
+    kernel = other.load(PTX).kernel("nothing")
+    process = program(ENDLESS)
+    left = started(process, client)
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(loader.load, PTX)
+        while shown(client, loader.identifier).call_ns < 1_000_000_000:
+            kernel.launch(grid=1, block=1)
+            other.synchronize(timeout=10)
+        assert shown(client, other.identifier).call_ns == 0
+        assert shown(client, left.session).state == "running"
+        process.kill()
+        with pytest.raises(fikit.SessionLostError):
+            loading.result(timeout=60)

@@ -17,8 +17,9 @@ struct Jobs : IdleJobs {
     void put(char name, Nanoseconds now, uint64_t first = 0, uint64_t bytes = 0) {
         add([this, name] { done_so_far += name; }, now, first, bytes);
     }
-    bool runs(bool idle, Nanoseconds now) {
-        const Run job = take(idle, now);
+    // `since`: of what is in flight.
+    bool runs(bool idle, Nanoseconds now, Nanoseconds since = INT64_MAX) {
+        const Run job = take(now, idle, [&] { return since; });
         if (!job) return false;
         job();
         done();
@@ -32,7 +33,7 @@ void in_order_when_nothing_is_in_flight() {
     jobs.put('a', start);
     jobs.put('b', start);
     CHECK(!jobs.due(start) && !jobs.runs(false, start));
-    const auto first = jobs.take(true, start);
+    const auto first = jobs.take(start, true, [] { return INT64_MAX; });
     CHECK(first && !jobs.runs(true, start));  // one at a time
     first();
     jobs.done();
@@ -63,6 +64,18 @@ void what_never_ends_has_one_now_and_then_forced_upon_it() {
     CHECK(jobs.runs(false, again + IdleJobs::held) && !jobs.due(again + second));
 }
 
+void what_may_never_end_is_not_waited_for() {
+    Jobs jobs;
+    jobs.put('a', start);
+    jobs.put('b', start);
+    const Nanoseconds due = start + IdleJobs::patience, later = due + 100 * second;
+    CHECK(!jobs.runs(false, later, due) && !jobs.due(later));  // the gate is open meanwhile
+    CHECK(jobs.runs(false, later + 1, due + 1) && !jobs.due(later + 2));
+    const Nanoseconds again = later + 1 + IdleJobs::between_forced;
+    CHECK(jobs.due(again) && jobs.runs(true, again));
+    CHECK_EQUAL(jobs.done_so_far, "ab");
+}
+
 void an_address_that_is_wanted_is_next() {
     Jobs jobs;
     jobs.put('a', start);
@@ -71,7 +84,7 @@ void an_address_that_is_wanted_is_next() {
     CHECK(!jobs.has(place + 4 * page, 4 * page, start) && !jobs.has(0, page, start) && !jobs.due(start));
     CHECK(jobs.has(place + 3 * page, 2 * page, start) && jobs.due(start));
     CHECK(jobs.has(place + 3 * page, 2 * page, start + 1) && !jobs.runs(false, start + 1));
-    const auto job = jobs.take(false, start + IdleJobs::held);
+    const auto job = jobs.take(start + IdleJobs::held, false, [] { return INT64_MAX; });
     CHECK(job && jobs.has(place, page, start + second));  // until it has run
     job();
     jobs.done();
@@ -108,6 +121,7 @@ int main(int count, char** arguments) {
         CASE(in_order_when_nothing_is_in_flight),
         CASE(those_that_are_due_hold_the_gate_and_follow_one_another),
         CASE(what_never_ends_has_one_now_and_then_forced_upon_it),
+        CASE(what_may_never_end_is_not_waited_for),
         CASE(an_address_that_is_wanted_is_next),
         CASE(much_pinned_memory_does_not_wait),
         CASE(many_do_not_wait),

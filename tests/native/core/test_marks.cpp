@@ -66,15 +66,15 @@ void a_stream_has_one_mark_under_way() {
 // More streams than there are events: the GPU writes what those without are at.
 void marks_without_an_event_are_written() {
     Rig rig;
+    std::vector<Tenant> tenants;
+    for (const char* name : {"a", "b", "c"}) tenants.push_back(rig.ready(name, 0));
     hold_all(rig);
     null_driver::record(true);
-    std::vector<Tenant> tenants;
-    for (const char* name : {"a", "b", "c"}) {
-        tenants.push_back(rig.ready(name, 0));
+    for (Tenant& tenant : tenants) {
         for (int i = 0; i < 240; ++i) {
             uint32_t stream = 0;
-            CHECK_EQUAL(tenants.back()->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
-            launch(tenants.back(), stream);
+            CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+            launch(tenant, stream);
         }
         rig.settle();
     }

@@ -89,6 +89,40 @@ void code_waits_for_an_idle_gpu_and_gated_work_for_code() {
     rig.turn_until([&] { return launches() > before; });
 }
 
+// The driver would load nothing before it has ended, and let nobody launch.
+void code_waits_outside_of_the_driver_for_what_may_never_end() {
+    Settings settings = hand_turned();
+    settings.time_scale = 0.001;
+    Rig rig(settings);
+    Tenant endless = rig.ready("endless"), busy = rig.ready("busy"), starting = rig.attach("starting");
+    rig.settle();
+    hold_all(rig);
+    launch(endless);
+    rig.settle();
+    const uint64_t there = brought();
+    Compiling compiling;
+    compiling.let_go();
+    compiling.load(starting);
+    rig.turn_until([&] { return compiling.begun() == 1; });
+    const auto snapshot_of = [&](const char* id) {
+        Snapshot taken;
+        rig.while_turning([&] { taken = rig.core().snapshot(); });
+        for (const SessionSnapshot& each : taken.sessions)
+            if (each.id == id) return each;
+        return SessionSnapshot{};
+    };
+    rig.turn_until([&] { return snapshot_of("starting").call_ns > 1'000'000; });
+    const uint64_t before = launches();
+    launch(busy);  // the gate is open once there is no hope that it ends soon
+    rig.turn_until([&] { return launches() > before; });
+    CHECK_EQUAL(brought(), there);
+    CHECK_EQUAL(snapshot_of("busy").call_ns, 0);
+    release_all(rig);
+    rig.turn_until([&] { return compiling.loaded() == 1; });
+    CHECK_EQUAL(brought(), there + 1);
+    CHECK_EQUAL(snapshot_of("starting").call_ns, 0);
+}
+
 void what_cannot_be_loaded_is_unloaded() {
     Rig rig;
     const auto before = null_driver::live();
@@ -192,9 +226,13 @@ void variables_on_their_way_back_are_waited_for() {
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
-        CASE(compiling_keeps_nobody_from_anything), CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
-        CASE(what_cannot_be_loaded_is_unloaded),    CASE(what_nobody_waits_for_is_unloaded),
-        CASE(variables_count_and_are_limited),      CASE(variables_on_their_way_back_are_waited_for),
+        CASE(compiling_keeps_nobody_from_anything),
+        CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
+        CASE(code_waits_outside_of_the_driver_for_what_may_never_end),
+        CASE(what_cannot_be_loaded_is_unloaded),
+        CASE(what_nobody_waits_for_is_unloaded),
+        CASE(variables_count_and_are_limited),
+        CASE(variables_on_their_way_back_are_waited_for),
     };
     return run_cases(cases, count, arguments);
 }
