@@ -77,11 +77,10 @@ def executor_checks(daemon: Daemon) -> Iterator[Check]:
     """Each executor answers when it is asked, and is asked in time."""
     now = trio.current_time()
     for executor in daemon.supervisor.executors.values():
-        silent = now - executor.answered_at
-        answers = executor.state == "serving" and not executor.unresponsive and now <= executor.turns_by
-        detail = (
-            f"{executor.state}, gpu {executor.device.index}, {executor.domain}, answered {silent:.1f} s ago"
-        )
+        ok = executor.state != "failed" and not executor.unresponsive and now <= executor.turns_by
+        detail = f"{executor.state}, gpu {executor.device.index}, {executor.domain}"
+        if executor.heartbeat is not None:
+            detail += f", answered {now - executor.answered_at:.1f} s ago"
         if executor.held:
             detail += f"; held by the work of {executor.outlived}, which is over"
-        yield Check(name=f"executor {executor.executor}", ok=answers and not executor.held, detail=detail)
+        yield Check(name=f"executor {executor.executor}", ok=ok and not executor.held, detail=detail)

@@ -442,3 +442,14 @@ def test_doctor_waits_for_a_heartbeat_that_is_not_due(stopped_daemon: Daemon) ->
     time.sleep(0.2)
     checks = [each for each in client.ask(p.Doctor()).checks if each.name.startswith("executor")]
     assert [each.ok for each in checks] == [True]
+
+
+def test_doctor_finds_nothing_wrong_with_an_executor_that_starts_or_stops(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    never = "command = ['/bin/sh', '-c', 'exec sleep 1000', 'sh', "
+    stopped_daemon.configure(settings=text.replace("command = [", never))
+    client, other = stopped_daemon.start().client(), stopped_daemon.client()
+    other.send(p.OpenSession(name="waits"))
+    while not (checks := [x for x in client.ask(p.Doctor()).checks if x.name.startswith("executor")]):
+        pass
+    assert [(each.ok, each.detail) for each in checks] == [(True, f"starting, gpu 0, uid-{os.getuid()}")]
