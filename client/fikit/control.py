@@ -10,7 +10,8 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import EllipsisType
@@ -27,7 +28,24 @@ _GREETING_SECONDS: Final = 20.0
 _UNASKED: Final = 0
 """The id under which a daemon says why it ends the connection, whatever it was asked."""
 
+_PAUSE_SECONDS: Final = 0.05
+RESTART_SECONDS: Final = 10.0
+"""So long a process of a job waits for its daemon, which may be about to start anew."""
+
 ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
+Result = TypeVar("Result")
+
+
+def once_it_answers(ask: Callable[[], Result], patience: float) -> Result:
+    """What ``ask`` returns, asked again while no daemon is there. Raises UnreachableError after ``patience``."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return ask()
+        except UnreachableError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 class Connection:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,18 +14,15 @@ import msgspec
 
 from fikit import protocol
 from fikit._channel import Channel, PinnedMemory, await_back
-from fikit.control import Connection
+from fikit.control import RESTART_SECONDS, Connection, once_it_answers
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
-from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
+from fikit.errors import CudaError, FikitError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
 from fikit.streams import Event, Stream
 
-_RESTART_SECONDS: Final = 10.0
-"""So long a process of a job waits for its daemon, which may be about to start anew."""
-_PAUSE_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 1e9
 """Sockets take no much longer limit."""
 
@@ -69,15 +65,11 @@ def connect(
         isolated=isolated,
         job=job,
     )
-    patience = 0.0 if job is None else _RESTART_SECONDS if timeout is None else min(timeout, _RESTART_SECONDS)
-    end = time.monotonic() + patience
-    while True:
-        try:
-            return _open_session(Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout), wanted)
-        except UnreachableError:
-            if time.monotonic() >= end:
-                raise
-        time.sleep(_PAUSE_SECONDS)
+    patience = 0.0 if job is None else RESTART_SECONDS if timeout is None else min(timeout, RESTART_SECONDS)
+    return once_it_answers(
+        lambda: _open_session(Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout), wanted),
+        patience,
+    )
 
 
 def _open_session(connection: Connection, wanted: protocol.OpenSession) -> Session:

@@ -216,9 +216,19 @@ class Jobs(JobRecords):
             self._tell("job_taken_over", job, pid=job.pid)
             self._follow(job, process, taken_over=True)
         elif job.foreground:
-            await self._end(job.number, Ending(None, UNREPORTED), "lost")
+            self._nursery.start_soon(self._until_reported, job)
         else:
             await self._end(job.number, await self._processes.ending(job))
+
+    async def _until_reported(self, job: Job) -> None:
+        """Its process ended while no daemon was there to be told how: its caller, if it lives, is about to."""
+        if (caller := await process_of(job.caller, job.caller_started)) is not None:
+            try:
+                with trio.move_on_after(RETRY_SECONDS):
+                    await caller.wait()
+            finally:
+                caller.close()
+        await self._end(job.number, Ending(None, UNREPORTED), "lost")
 
     # --- following -------------------------------------------------------------------------------
 

@@ -191,7 +191,7 @@ def test_a_process_of_a_job_waits_for_its_daemon(
         if len(pauses) == 3:
             daemon(answer)
 
-    monkeypatch.setattr(fikit.session.time, "sleep", pause)
+    monkeypatch.setattr(fikit.control.time, "sleep", pause)
     with pytest.raises(fikit.RefusedError, match="it is there"):
         fikit.connect(socket=path)
     assert len(pauses) == 3

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import click
-from fikit.control import Connection
+from fikit.control import RESTART_SECONDS, Connection, once_it_answers
 from fikit.errors import RefusedError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
@@ -108,6 +108,10 @@ def _answered(control: Connection, reports: Mapping[str, int | None]) -> bool:
 
 
 def _tell_successor(invocation: Invocation, report: Request) -> None:
-    """The daemon that took the job over has not heard of it from us."""
-    with Connection(invocation.path, client="fikitctl", timeout=_ANSWER_SECONDS) as control:
+    """The daemon that took the job over, or is about to, has not heard of it from us."""
+
+    def connected() -> Connection:
+        return Connection(invocation.path, client="fikitctl", timeout=_ANSWER_SECONDS)
+
+    with once_it_answers(connected, RESTART_SECONDS) as control:
         control.request(report)
