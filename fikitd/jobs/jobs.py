@@ -215,8 +215,9 @@ class Jobs(JobRecords):
         if process is not None:
             self._tell("job_taken_over", job, pid=job.pid)
             self._follow(job, process, taken_over=True)
-        elif job.foreground:
-            self._nursery.start_soon(self._until_reported, job)
+        elif job.foreground:  # without a process that was reported it may be at work all the same
+            until_over = self._until_caller_gone if job.pid is None else self._until_reported
+            self._nursery.start_soon(until_over, job)
         else:
             await self._end(job.number, await self._processes.ending(job))
 
@@ -276,14 +277,13 @@ class Jobs(JobRecords):
         self.unsaved.add(job.number)
         await self._processes.weigh_at_start(self.known[job.number])
 
-    async def foreground_started(self, job: Job, pid: int, caller: int) -> None:
+    async def foreground_started(self, job: Job, pid: int) -> None:
         """The caller has started the process; nothing where it has ended, or the job has."""
         process = await patiently(lambda: Process.by_pid(pid))
         if process is None:
             return
         try:
             identity = {"pid": pid, "pid_started": await patiently(lambda: start_time(pid))}
-            identity |= {"caller": caller, "caller_started": await patiently(lambda: start_time(caller))}
             await self._store.write(saving(replace(job, **identity)))
             now = self.known.get(job.number)
         except BaseException:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from typing import Any
 
@@ -314,3 +315,33 @@ def test_who_leaves_while_his_job_is_written_down_leaves_no_directory(stopped_da
     while any(jobs.iterdir()):
         assert time.monotonic() < limit, list(jobs.iterdir())
     assert stopped_daemon.client().ask(p.ListJobs()).jobs == []
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_foreground_job_whose_daemon_was_killed_before_it_heard_of_its_process_goes_on(
+    stopped_daemon: Daemon, reported: bool
+) -> None:
+    asking = """
+import os, sys
+from fikit import protocol as p
+from fikit.control import Connection
+with Connection(os.environ["FIKIT_SOCKET"]) as control:
+    submit = p.Submit(command=["x"], environment={}, directory="/", foreground=True)
+    print(control.request(submit).job.job, flush=True)
+    sys.stdin.read()
+"""
+    environment = stopped_daemon.start().environment()
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", asking], env=environment, **pipes) as caller:
+        job = caller.stdout.readline().strip()
+        stopped_daemon.stop(signal.SIGKILL)
+        client = stopped_daemon.start().client()
+        assert client.ask(p.Show(target=job)).job.state == "running"
+        assert isinstance(client.ask(p.OpenSession(name="of its process", job=job)), p.SessionOpened)
+        if reported:
+            assert client.ask(p.JobFinished(job=job, exit_code=3)) == p.Done()
+        else:
+            caller.kill()
+        ended = client.ask(p.Wait(job=job)).job
+    why = ("failed", 3, "") if reported else ("killed", None, "its caller went away")
+    assert (ended.state, ended.exit_code, ended.reason) == why

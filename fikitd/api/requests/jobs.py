@@ -26,7 +26,8 @@ from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
 from fikitd.placement import Ask, memory_limit, no_such_gpu
 from fikitd.process_group import owned
-from fikitd.scarcity import in_thread
+from fikitd.process_times import start_time
+from fikitd.scarcity import in_thread, patiently
 
 LOG_CHUNK_BYTES: Final = 1 << 20
 MOST_SHOWN: Final = 2000
@@ -39,13 +40,15 @@ SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
 @handles(Submit)
 async def submit(caller: Caller, request: Submit) -> Reply:
     """Queue it; a foreground job is answered once it is admitted."""
-    daemon = caller.daemon
+    daemon, began = caller.daemon, None
+    if request.foreground:
+        began = await patiently(lambda: start_time(caller.peer.pid))
     daemon.check_open()
     daemon.check_priority(caller.peer, request.priority)
     check_room_ever(caller, request)
     surroundings = {SOCKET_VARIABLE: str(daemon.directories.socket)}
     environment = {**request.environment, **surroundings}
-    job = await daemon.jobs.submit(draft(caller, request), request.command, environment)
+    job = await daemon.jobs.submit(draft(caller, request, began), request.command, environment)
     surroundings["FIKIT_JOB"] = job.job
     if not request.foreground:
         return Submitted(job=job.record(job.usage), environment=surroundings)
@@ -98,7 +101,7 @@ def gpus_asked(caller: Caller, request: Submit) -> tuple[int, ...]:
     return asked
 
 
-def draft(caller: Caller, request: Submit) -> Job:
+def draft(caller: Caller, request: Submit, caller_started: int | None) -> Job:
     """The job as asked for, before it has a number."""
     peer, most = caller.peer, caller.daemon.configuration.jobs.output_bytes
     asked = gpus_asked(caller, request)
@@ -117,6 +120,8 @@ def draft(caller: Caller, request: Submit) -> Job:
         memory_limit_bytes=request.memory_limit_bytes,
         isolated=request.isolated,
         foreground=request.foreground,
+        caller=peer.pid if request.foreground else None,
+        caller_started=caller_started,
         measured=request.measured,
         output_limit_bytes=min(request.output_limit_bytes or most, most),
         umask=request.umask,
@@ -161,7 +166,7 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
         return Done()
     if not own:
         raise NotPermitted(f"process {request.pid} belongs to another user")
-    await caller.daemon.jobs.foreground_started(job, request.pid, caller.peer.pid)
+    await caller.daemon.jobs.foreground_started(job, request.pid)
     return Done()
 
 
