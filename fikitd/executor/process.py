@@ -29,6 +29,8 @@ LONELY_SECONDS: Final = 60.0
 """Without a daemon and without a session an executor ends after this long."""
 PRINTED_SECONDS: Final = 1.0
 """Kernels may print as fast as the driver writes, whether or not somebody takes it."""
+REFUSALS: Final = (RuntimeError, MemoryError)
+"""Of the core. Where memory is short one ask fails, or the connection: the sessions that are there need none of it."""
 log = structlog.get_logger()
 
 
@@ -122,7 +124,7 @@ class ExecutorProcess:
                 for identifier, ask in await wire.receive():
                     self._heard = trio.current_time()
                     await self._answer(wire, identifier, ask)
-        except (PeerClosedError, ProtocolError, trio.ClosedResourceError) as reason:
+        except (PeerClosedError, ProtocolError, trio.ClosedResourceError, MemoryError) as reason:
             log.info("daemon_gone", reason=str(reason))
         finally:
             wire.close()
@@ -137,7 +139,7 @@ class ExecutorProcess:
         else:
             try:
                 answer, descriptors = await self._handlers[type(ask)](ask, wire)
-            except (Refused, RuntimeError) as refusal:
+            except (Refused, *REFUSALS) as refusal:
                 answer = Failure(code="unavailable", message=str(refusal))
         try:
             await self._send(wire, identifier, answer, descriptors)
@@ -222,7 +224,7 @@ class ExecutorProcess:
                 lifeline,
                 process,
             )
-        except RuntimeError:
+        except REFUSALS:
             del self._attached[ask.session]
             raise
         log.info(

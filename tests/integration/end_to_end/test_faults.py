@@ -187,6 +187,44 @@ def test_an_executor_that_has_no_descriptor_for_a_daemon_keeps_its_sessions(
     session.synchronize()
 
 
+SHORT_OF_MEMORY = """
+from fikitd.executor.core import DispatchCore
+def short(call, answers):
+    def sometimes(*arguments):
+        if next(answers):
+            return call(*arguments)
+        raise MemoryError("std::bad_alloc")
+    return sometimes
+DispatchCore.attach = short(DispatchCore.attach, iter([True, False, True]))
+DispatchCore.change = short(DispatchCore.change, iter([False, True, True]))
+from fikitd.executor import process
+from itertools import chain, repeat
+process.encode = short(process.encode, chain(repeat(True, 40), [False], repeat(True)))
+from fikitd.executor.__main__ import main
+main()
+"""
+
+
+def test_an_executor_that_is_short_of_memory_refuses_and_keeps_its_sessions(
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+) -> None:
+    command = json.dumps([sys.executable, "-P", "-c", SHORT_OF_MEMORY])
+    stopped_daemon.configure(settings=SETTINGS.replace("[executor]", f"[executor]\ncommand = {command}"))
+    client = stopped_daemon.start().client()
+    first = connect_to()
+    with pytest.raises(fikit.RefusedError, match="bad_alloc"):
+        connect_to()
+    assert client.ask(p.Pause(target=first.identifier)).code == "unavailable"
+    assert client.ask(p.Pause(target=first.identifier)) == p.Done()
+    assert client.ask(p.Resume(target=first.identifier)) == p.Done()
+    both = [first.identifier, connect_to().identifier]
+    (log,) = (stopped_daemon.place / "state" / "logs").glob("x-*.log")
+    while "daemon_gone" not in log.read_text():
+        pass
+    first.synchronize()
+    assert {each.session for each in client.ask(p.ListSessions()).sessions} == set(both)
+
+
 SLOW_TO_TELL = """
 import sys, time
 from fikitd.executor.core import DispatchCore
