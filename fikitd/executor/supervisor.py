@@ -294,7 +294,7 @@ class Supervisor:
                 await trio.sleep(LAST_RETRY_SECONDS)  # then _serve connects again, or the process has ended
                 nursery.cancel_scope.cancel()
                 return
-            if executor.state == "starting":
+            if executor.state in ("starting", "failed"):  # the latter: given up as the connection broke
                 executor.state = "serving"
             executor.ready.set()
             await self._heartbeat(executor)

@@ -453,3 +453,34 @@ def test_doctor_finds_nothing_wrong_with_an_executor_that_starts_or_stops(stoppe
     while not (checks := [x for x in client.ask(p.Doctor()).checks if x.name.startswith("executor")]):
         pass
     assert [(each.ok, each.detail) for each in checks] == [(True, f"starting, gpu 0, uid-{os.getuid()}")]
+
+
+BREAKS = """
+from fikitd.executor import connection, messages
+ask, broken = connection.ExecutorConnection.ask, []
+async def breaking(self, body, *more):
+    if isinstance(body, messages.Attach) and not broken:
+        broken.append(self._wire.socket.shutdown(2))
+    return await ask(self, body, *more)
+connection.ExecutorConnection.ask = breaking
+"""
+
+
+def test_an_executor_whose_connection_broke_serves_again_and_is_stopped_when_idle(
+    stopped_daemon: Daemon,
+) -> None:
+    text = stopped_daemon.config.read_text()
+    brief = "heartbeat_seconds = 0.1\nidle_seconds = 0.3"
+    stopped_daemon.configure(settings=text.replace("heartbeat_seconds = 0.1", brief))
+    stopped_daemon.prologue = BREAKS
+    client = stopped_daemon.start().client()
+    session = client.ask(p.OpenSession(name="twice")).session
+
+    def executors() -> list[bool]:
+        return [x.ok for x in client.ask(p.Doctor()).checks if x.name.startswith("executor")]
+
+    deadline = time.monotonic() + 10
+    while executors() != [True] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert executors() == [True]
+    assert client.ask(p.Show(target=session)).session.state == "running"
