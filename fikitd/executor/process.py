@@ -30,7 +30,7 @@ LONELY_SECONDS: Final = 60.0
 PRINTED_SECONDS: Final = 1.0
 """Kernels may print as fast as the driver writes, whether or not somebody takes it."""
 REFUSALS: Final = (RuntimeError, MemoryError)
-"""Of the core. Where memory is short one ask fails, or the connection: the sessions that are there need none of it."""
+"""Of the core. Where memory is short an ask fails, or its connection does: sessions need none of it."""
 log = structlog.get_logger()
 
 
@@ -109,13 +109,14 @@ class ExecutorProcess:
             while True:
                 try:
                     stream, _ = await listener.accept()
-                except OSError as error:  # the sessions live on, and a daemon asks again
+                    wire = Wire(stream, m.AnyAsk)
+                except (OSError, MemoryError) as error:  # the sessions live on, and a daemon asks again
                     log.error("accept_failed", reason=str(error))
                     await trio.sleep(PAUSE_SECONDS)
                     continue
                 if self._wire is not None:
                     self._wire.close()  # the newest daemon wins
-                self._wire = Wire(stream, m.AnyAsk)
+                self._wire = wire
                 nursery.start_soon(self._converse, self._wire)
 
     async def _converse(self, wire: Wire) -> None:
