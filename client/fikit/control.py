@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 def once_it_answers(ask: Callable[[], Result], patience: float) -> Result:
-    """What ``ask`` returns, asked again while no daemon is there. Raises UnreachableError after ``patience``."""
+    """What ``ask`` returns, asked again so long while no daemon is there. Raises UnreachableError."""
     end = time.monotonic() + patience
     while True:
         try:

@@ -222,7 +222,7 @@ class Jobs(JobRecords):
             await self._end(job.number, await self._processes.ending(job))
 
     async def _until_reported(self, job: Job) -> None:
-        """Its process ended while no daemon was there to be told how: its caller, if it lives, is about to."""
+        """Its process ended while no daemon was there to be told how: a caller that lives is about to."""
         if (caller := await process_of(job.caller, job.caller_started)) is not None:
             try:
                 with trio.move_on_after(RETRY_SECONDS):

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from fikit import protocol as p
 
 from fikitd.directories import Directories, lock
 from fikitd.errors import AlreadyRunningError
 from fikitd.executor.supervisor import STOP_SECONDS
-from fikitd.processes import Process
 from tests.integration.conftest import Client, Daemon, fill
 
 HOLDER = """
@@ -347,35 +345,6 @@ def test_a_foreground_job_ends_with_its_caller_under_a_later_daemon(
         assert caller.stdout.read() == b""  # the command, which has it too, is over
     ended = again.ask(p.Wait(job="job-1")).job
     assert (ended.state, ended.reason) == ("killed", "its caller went away")
-
-
-@pytest.mark.parametrize("caller_lives", [True, False])
-def test_a_foreground_job_s_end_is_told_to_the_daemon_that_comes(
-    stopped_daemon: Daemon, caller_lives: bool
-) -> None:
-    client = stopped_daemon.start().client()
-    code = "from fikitctl.main import main; main()"
-    command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", "echo up; read line; exit 3"]
-    environment, note = stopped_daemon.environment(), stopped_daemon.place / "note"
-    with note.open("w") as file:
-        caller = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file
-        )
-    with caller:
-        assert caller.stdin is not None
-        assert caller.stdout is not None
-        assert caller.stdout.readline() == b"up\n"
-        ending = Process.by_pid(client.pid_of("job-1"))
-        assert ending is not None
-        stopped_daemon.stop(signal.SIGKILL)
-        if not caller_lives:
-            caller.kill()
-        caller.stdin.close()
-        trio.run(ending.wait)
-        ending.close()
-        ended = stopped_daemon.start().client().ask(p.Wait(job="job-1")).job
-    assert note.read_text() == ""
-    assert (ended.state, ended.exit_code) == (("failed", 3) if caller_lives else ("lost", None))
 
 
 def test_restart_under_load(daemon: Daemon) -> None:

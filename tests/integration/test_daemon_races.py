@@ -11,8 +11,10 @@ import time
 from typing import Any
 
 import pytest
+import trio
 from fikit import protocol as p
 
+from fikitd.processes import Process
 from tests.integration.conftest import REAL, Client, Daemon
 
 SLOW_DISK = """
@@ -345,3 +347,32 @@ with Connection(os.environ["FIKIT_SOCKET"]) as control:
         ended = client.ask(p.Wait(job=job)).job
     why = ("failed", 3, "") if reported else ("killed", None, "its caller went away")
     assert (ended.state, ended.exit_code, ended.reason) == why
+
+
+@pytest.mark.parametrize("caller_lives", [True, False])
+def test_a_foreground_job_s_end_is_told_to_the_daemon_that_comes(
+    stopped_daemon: Daemon, caller_lives: bool
+) -> None:
+    client = stopped_daemon.start().client()
+    code = "from fikitctl.main import main; main()"
+    command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", "echo up; read line; exit 3"]
+    environment, note = stopped_daemon.environment(), stopped_daemon.place / "note"
+    with note.open("w") as file:
+        caller = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file
+        )
+    with caller:
+        assert caller.stdin is not None
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == b"up\n"
+        ending = Process.by_pid(client.pid_of("job-1"))
+        assert ending is not None
+        stopped_daemon.stop(signal.SIGKILL)
+        if not caller_lives:
+            caller.kill()
+        caller.stdin.close()
+        trio.run(ending.wait)
+        ending.close()
+        ended = stopped_daemon.start().client().ask(p.Wait(job="job-1")).job
+    assert note.read_text() == ""
+    assert (ended.state, ended.exit_code) == (("failed", 3) if caller_lives else ("lost", None))
