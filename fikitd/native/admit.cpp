@@ -81,8 +81,9 @@ bool Core::may_bring_more(Session& session) {
     for (const PendingFree& pending : session.frees)
         returning |= pending.host.registered && (!fits || wanted.meets(pending.host.memory));
     if (session.waits_since == 0) session.waits_since = now_;
-    const bool patient = now_ - session.waits_since < IdleJobs::patience;
-    if (returning && (patient || oldest_in_flight().since <= session.waits_since)) return false;
+    const bool nothing_can = returning && oldest_in_flight().since <= now_ - IdleJobs::held;
+    if (nothing_can) session.waits_since = now_;
+    if (returning && now_ - session.waits_since < IdleJobs::patience) return false;
     session.waits_since = 0;
     return true;
 }
