@@ -10,18 +10,23 @@ from __future__ import annotations
 import array
 import os
 import socket
+import subprocess
+import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import structlog
 import trio
 from fikit.protocol import Decoder, ProtocolError
 
-from fikitd.scarcity import in_thread
+from fikitd.scarcity import PAUSE_SECONDS, in_thread
 
 MAX_DESCRIPTORS: Final = 16
 RECEIVE_BYTES: Final = 64 * 1024
+ENDS_WITH_ITS_INPUT: Final = (sys.executable, "-I", "-S", "-c", "import os; os.read(0, 1)")
 
 
 class PeerClosedError(Exception):
@@ -34,19 +39,44 @@ def close_all(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-async def close_apart(stream: trio.socket.SocketType, closing: trio.CapacityLimiter) -> None:
-    """Close a socket that anybody may have sent to; in a thread if descriptors came that nobody received.
+class Closer:
+    """Closes sockets that anybody may have sent to, and waits for none of them.
 
-    Their last close may take as long as their maker likes: that of a socket that lingers, or of a file of a
-    file system that does not answer (close(2)).
+    The last close of a descriptor that nobody received may take as long as its maker likes: that of a socket
+    that lingers does (close(2)), unless it is closed by the end of a process. So those that hold some are
+    left to a process that ends: no more of them are kept here than come until it has.
     """
-    with suppress(OSError):
-        stream.shutdown(socket.SHUT_RDWR)  # nothing more comes
-    ours = socket.socket(fileno=stream.detach())
-    if holds_descriptors(ours):
-        await in_thread(ours.close, limiter=closing, abandon_on_cancel=True)
-    else:
-        ours.close()
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+        self._turn = trio.Lock()
+
+    async def close(self, stream: trio.socket.SocketType) -> None:
+        """Close it."""
+        with suppress(OSError):
+            stream.shutdown(socket.SHUT_RDWR)  # nothing more comes
+        ours = socket.socket(fileno=stream.detach())
+        if not holds_descriptors(ours):
+            ours.close()
+            return
+        self._left.append(ours.detach())
+        async with self._turn:
+            while self._left:
+                await in_thread(leave_to_process, self._left, abandon_on_cancel=True)
+
+
+def leave_to_process(descriptors: list[int]) -> None:
+    """Have a process close what is in the list by now, which is emptied; return as it has ended. Blocking."""
+    leaving = descriptors.copy()
+    try:
+        process = subprocess.Popen(ENDS_WITH_ITS_INPUT, stdin=subprocess.PIPE, pass_fds=leaving)
+    except OSError as error:  # descriptors, processes or memory: there may be some later
+        structlog.get_logger().error("descriptors_unclosed", reason=str(error), connections=len(leaving))
+        time.sleep(PAUSE_SECONDS)
+        return
+    del descriptors[: len(leaving)]
+    close_all(leaving)
+    process.communicate()
 
 
 def holds_descriptors(shut: socket.socket) -> bool:

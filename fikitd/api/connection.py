@@ -33,7 +33,7 @@ from fikitd.daemon import Daemon
 from fikitd.errors import RequestError, Unavailable
 from fikitd.scarcity import SCARCE
 from fikitd.tenants.peer import Peer, peer_pidfd
-from fikitd.wire import PeerClosedError, Wire, close_all, close_apart
+from fikitd.wire import PeerClosedError, Wire, close_all
 
 MAX_OUTSTANDING: Final = 64
 MAX_QUEUED_FRAMES: Final = 256
@@ -90,7 +90,7 @@ class Connection:
             self._discard()
             self._user.held_bytes -= self._held_bytes
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(close_apart, self._wire.socket, self._user.closing)
+                nursery.start_soon(self._user.closer.close, self._wire.socket)
                 with trio.CancelScope(shield=True):
                     await self._leave()
 

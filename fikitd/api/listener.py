@@ -21,7 +21,6 @@ from fikitd.daemon import Daemon
 from fikitd.errors import AlreadyRunningError
 from fikitd.scarcity import PAUSE_SECONDS, SCARCE
 from fikitd.tenants.peer import group_number, identify, peer_credentials
-from fikitd.wire import close_apart
 
 FIRST_PASSED_DESCRIPTOR: Final = 3
 BACKLOG: Final = 512
@@ -119,7 +118,7 @@ class Listener:
             async with user.arriving:
                 peer = await identify(stream, self._daemon.configuration.daemon.administrator_group)
         except OSError:
-            await close_apart(stream, user.closing)
+            await user.closer.close(stream)
             return
         try:
             await Connection(stream, self._daemon, peer, user).serve()
@@ -142,4 +141,4 @@ async def refuse(stream: trio.socket.SocketType, user: User, message: str) -> No
     """Say why and hang up, without waiting for the peer."""
     with suppress(OSError):
         os.write(stream.fileno(), encode(0, Failure(code="quota", message=message, hint="close some")))
-    await close_apart(stream, user.closing)
+    await user.closer.close(stream)

@@ -14,11 +14,12 @@ from typing import Final
 
 import trio
 
+from fikitd.wire import Closer
+
 MOST_SERVED: Final = 2
 LONGEST_SECONDS: Final = 0.1
 """That a turn may keep others of the same user waiting."""
 MOST_OUTSTANDING: Final = 1024
-MOST_CLOSING: Final = 8
 MOST_HELD_BYTES: Final = 64 << 20
 """Of requests, finished or not, and of replies that wait to be sent."""
 
@@ -28,8 +29,7 @@ class User:
     """One user who is, or was, connected."""
 
     connections: int = 0
-    closing: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(MOST_CLOSING))
-    """Threads that close those with descriptors in them, and such as were refused."""
+    closer: Closer = field(default_factory=Closer)
     outstanding: int = 0
     held_bytes: int = 0
     arriving: trio.Lock = field(default_factory=trio.Lock)

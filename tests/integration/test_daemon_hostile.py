@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -230,6 +230,32 @@ def test_descriptors_whose_close_takes_for_ever(stopped_daemon: Daemon, where: s
             os.close(descriptor)
             client.close()
         time.sleep(0.5)
+        for other in others:
+            assert isinstance(other.ask(p.GetStatus()), p.Status)
+
+
+def test_refused_connections_whose_descriptors_close_for_ever(stopped_daemon: Daemon) -> None:
+    """One user's must not use up the daemon's descriptors, which are everybody's."""
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
+    daemon = stopped_daemon.start()
+    assert daemon.process is not None
+    others, place = [daemon.client() for _ in range(2)], f"/proc/{daemon.process.pid}/fd"
+    before = len(os.listdir(place))
+    with ExitStack() as stack:
+        slow = [stack.enter_context(lingering()) for _ in range(8)]
+        quick = [os.open(os.devnull, os.O_RDONLY) for _ in range(200)]
+        with stopped(daemon):
+            for descriptor in (*slow, *quick):
+                client = Client(daemon.socket, hello=False)
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))
+                client.socket.sendmsg([b"x"], [rights])
+                os.close(descriptor)
+                client.close()
+        limit = time.monotonic() + LINGER_SECONDS / 4
+        time.sleep(0.5)
+        while len(os.listdir(place)) > before:
+            assert time.monotonic() < limit
         for other in others:
             assert isinstance(other.ask(p.GetStatus()), p.Status)
 
