@@ -57,6 +57,7 @@ struct End {
     uint8_t* host = nullptr;
     CUdeviceptr device = 0;
     CUarray array = nullptr;
+    uint64_t x = 0, y = 0, z = 0;  // in an array; memory begins where the session was found to have it
     bool found = false;
 };
 
@@ -69,6 +70,9 @@ End end_of(const Session& session, uint64_t staging_bytes, const fikit_copy_rows
         found.type = CU_MEMORYTYPE_ARRAY;
         found.array = array_of(session, rows, end);
         found.found = found.array != nullptr;
+        found.x = end.x;
+        found.y = end.y;
+        found.z = end.z;
     } else if (!span_of(rows, end, bytes)) {
         return found;
     } else if (copy.kind == (destination ? FIKIT_COPY_TO_HOST : FIKIT_COPY_TO_DEVICE)) {
@@ -223,18 +227,18 @@ CUresult Core::issue_rows(Session& session, CUstream stream) {
     what.dstHost = to.host;
     what.dstDevice = to.device;
     what.dstArray = to.array;
-    what.dstXInBytes = rows.to.x;
-    what.dstY = rows.to.y;
-    what.dstZ = rows.to.z;
+    what.dstXInBytes = to.x;
+    what.dstY = to.y;
+    what.dstZ = to.z;
     what.dstPitch = rows.to.pitch;
     what.dstHeight = rows.to.height;
     what.srcMemoryType = from.type;
     what.srcHost = from.host;
     what.srcDevice = from.device;
     what.srcArray = from.array;
-    what.srcXInBytes = rows.from.x;
-    what.srcY = rows.from.y;
-    what.srcZ = rows.from.z;
+    what.srcXInBytes = from.x;
+    what.srcY = from.y;
+    what.srcZ = from.z;
     what.srcPitch = rows.from.pitch;
     what.srcHeight = rows.from.height;
     what.WidthInBytes = rows.width;

@@ -43,6 +43,7 @@ FAILS = """
 }
 """
 
+COPY, ROWS, MEMORY_ALLOCATE = 3, 2, 2  # an operation, a flag of it, a call
 LINE_BYTES = 1024
 PRINTS = f"""
 .version 7.8
@@ -103,6 +104,23 @@ def test_an_assertion_whose_text_is_none(daemon: Daemon, connect: Connect) -> No
         if event.kind == "session_ended":
             reasons.append(event.detail["reason"])
     assert all("Assertion `no\ufffd(\ufffd\ufffd!` failed" in reason for reason in reasons), reasons
+
+
+@pytest.mark.shares_daemon
+def test_a_copy_of_rows_reaches_nothing_beside_its_memory(daemon: Daemon, session: fikit.Session) -> None:
+    raw = RawChannel(daemon.client())
+    status, reply = raw.call(MEMORY_ALLOCATE, struct.pack("<Q", 2 << 20))
+    assert status == 0
+    (device,) = struct.unpack_from("<Q", reply)
+    memory = (0, 0, 0, 0, 0, 64, 1)  # array, level, x, y, z, pitch, height
+    beside = (0, 0, 64, 64, 4, 1 << 20, 1 << 20)
+    for ends in ((memory, beside), (beside, memory)):
+        for kind in range(3):  # to the device, to the host, on the device
+            copy = struct.pack("<IIQQQ", kind, 0, device, device + 64 if kind == 2 else 0, 64)
+            body = b"".join(struct.pack("<II5Q", *end) for end in ends) + struct.pack("<3Q", 64, 1, 1)
+            raw.write(COPY, copy + body, flags=ROWS)
+    assert raw.call(MEMORY_ALLOCATE, struct.pack("<Q", 2 << 20))[0] == 0
+    still_works(session)
 
 
 @pytest.mark.shares_daemon

@@ -319,6 +319,37 @@ void copies_stay_within() {
     passes(rows);
 }
 
+// What says where in an array a copy begins leads no copy elsewhere in memory.
+void memory_begins_where_it_was_found() {
+    Rig rig;
+    Tenant tenant = rig.attach("a");
+    CHECK_EQUAL(create(rig, tenant, 1), 0);
+    uint64_t address = 0, charged = 0;
+    rig.while_turning([&] { CHECK_EQUAL(tenant->memory_allocate(2u << 20, address, charged), 0); });
+    const auto written = [&](const fikit_copy_rows& rows) {
+        null_driver::record(true);
+        send(tenant, rows);
+        rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+        null_driver::record(false);
+        for (const null_driver::Call& call : null_driver::take_calls())
+            if (call.function == Function::cuMemcpy3DAsync_) return call.subject;
+        return uint64_t{0};
+    };
+    for (const uint32_t kind : {FIKIT_COPY_TO_HOST, FIKIT_COPY_ON_DEVICE}) {
+        fikit_copy_rows rows = upload(1);
+        std::swap(rows.to, rows.from);
+        rows.copy.kind = kind;
+        (kind == FIKIT_COPY_TO_HOST ? rows.copy.other : rows.copy.device) =
+            kind == FIKIT_COPY_TO_HOST ? 0 : address;
+        const uint64_t begins = written(rows);
+        CHECK(begins != 0 && (kind == FIKIT_COPY_TO_HOST || begins == address));
+        rows.to.x = 4096;
+        rows.to.y = UINT64_MAX;
+        rows.to.z = uint64_t{1} << 40;
+        CHECK_EQUAL(written(rows), begins);
+    }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -328,6 +359,7 @@ int main(int count, char** arguments) {
         CASE(shapes_are_not_believed),
         CASE(an_array_goes_after_the_work),
         CASE(a_session_s_end_gives_all_back),
+        CASE(memory_begins_where_it_was_found),
         CASE(textures_are_made_of_what_is_the_session_s),
         CASE(copies_stay_within),
     };

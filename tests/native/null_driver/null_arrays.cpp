@@ -50,7 +50,10 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray) {
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* what, CUstream stream) {
     ENTER(cuMemcpy3DAsync);
     const bool to_array = what->dstMemoryType == CU_MEMORYTYPE_ARRAY;
-    const uint64_t subject = to_array ? reinterpret_cast<uintptr_t>(what->dstArray) : what->dstDevice;
+    const bool to_host = what->dstMemoryType == CU_MEMORYTYPE_HOST;
+    const uint64_t memory = (to_host ? reinterpret_cast<uintptr_t>(what->dstHost) : what->dstDevice) +
+                            (what->dstZ * what->dstHeight + what->dstY) * what->dstPitch + what->dstXInBytes;
+    const uint64_t subject = to_array ? reinterpret_cast<uintptr_t>(what->dstArray) : memory;
     const uint64_t bytes = what->WidthInBytes * what->Height * what->Depth;
     return fikit::null_driver::submit(stream,
                                       {Item::work, Function::cuMemcpy3DAsync_, subject, bytes, nullptr});
