@@ -192,6 +192,7 @@ std::size_t PhysicalMemory::free() const {
 }
 
 std::uint64_t reserve_addresses(std::size_t bytes, std::size_t alignment, std::uint64_t wished) {
+    if (bytes > ~std::size_t{0} - alignment) return 0;
     constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (wished != 0 && wished % alignment == 0) {
         void* got =

@@ -348,6 +348,14 @@ def test_sixteen_tebibytes_at_once(cuda: Cuda) -> None:
     cuda.cuMemAddressFree(start, size)
 
 
+@pytest.mark.parametrize("size", [2**64 - (2 << 20), 2**64 - (4 << 20), 2**63])
+@pytest.mark.parametrize("alignment", [0, 4 << 20, 2**63])
+def test_addresses_that_cannot_be(cuda: Cuda, size: int, alignment: int) -> None:
+    """Also where size and alignment add up to little, in 64 bits."""
+    refused = ("ERROR_OUT_OF_MEMORY", "ERROR_INVALID_VALUE")
+    assert cuda.result("cuMemAddressReserve", size, alignment, 0, 0) in refused
+
+
 def test_memory_is_free_again_when_neither_held_nor_mapped(cuda: Cuda) -> None:
     size = 256 * MIB
     start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
