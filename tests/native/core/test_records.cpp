@@ -92,6 +92,13 @@ void copies_of_rows_are_refused() {
         other.from.pitch = pitch;
         refused(other, "copy of rows: impossible pitch");
     }
+    for (const uint64_t pitch : {uint64_t{0}, uint64_t{63}}) {  // and of slices of one row
+        other = rows;
+        other.rows = 1;
+        other.slices = 8;
+        other.from.pitch = pitch;
+        refused(other, "copy of rows: impossible pitch");
+    }
     other = rows;
     other.from.height = 3;
     refused(other, "copy of rows: impossible pitch");
