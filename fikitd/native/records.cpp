@@ -143,7 +143,8 @@ inline const char* check_record(const Operation& operation) {
 // Between slices of one row it counts, too, that to the driver a pitch of 0 is the width.
 bool span_of(const fikit_copy_rows& copy, const fikit_copy_end& end, uint64_t& bytes) {
     uint64_t slice = 0, slices = 0, rows = 0;
-    if (((copy.rows > 1 || copy.slices > 1) && end.pitch < copy.width) || (copy.slices > 1 && end.height < copy.rows) ||
+    if (((copy.rows > 1 || copy.slices > 1) && end.pitch < copy.width) ||
+        (copy.slices > 1 && end.height < copy.rows) ||
         __builtin_mul_overflow(end.pitch, end.height, &slice) ||
         __builtin_mul_overflow(slice, copy.slices - 1, &slices) ||
         __builtin_mul_overflow(end.pitch, copy.rows - 1, &rows) ||
