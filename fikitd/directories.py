@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fikit.place import listen_path, own_directory
+from fikit.place import daemon_directory, listen_path
 
 from fikitd.configuration import DaemonSection
 from fikitd.errors import AlreadyRunningError
@@ -55,7 +55,7 @@ def choose(settings: DaemonSection, socket: Path | None) -> Directories:
     return Directories(
         socket=listen.absolute(),
         state=(Path(state) if state else Path("/var/lib/fikitd") if root else home_state).absolute(),
-        runtime=(Path(runtime) if runtime else own_directory() / "fikitd").absolute(),
+        runtime=(Path(runtime) if runtime else daemon_directory() / "fikitd").absolute(),
     )
 
 

@@ -36,15 +36,20 @@ def check_directory(directory: Path) -> None:
         raise UnsafePlaceError(f"{directory} is not a directory that only user {os.getuid()} may write to")
 
 
-def listen_path() -> Path:
-    """Where a daemon of this user listens; makes the directory when it is the one under /tmp."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
+def daemon_directory() -> Path:
+    """``own_directory``, made when it is the one under /tmp. Raises UnsafePlaceError."""
     directory = own_directory()
     if directory.parent == Path("/tmp"):  # noqa: S108 - see own_directory
         directory.mkdir(mode=0o700, exist_ok=True)
         check_directory(directory)
-    return directory / "fikitd.sock"
+    return directory
+
+
+def listen_path() -> Path:
+    """Where a daemon of this user listens."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    return daemon_directory() / "fikitd.sock"
 
 
 def default_socket() -> Path:

@@ -18,7 +18,8 @@ from fikit import place as places
 from fikit.protocol import GateStatistics, Usage
 from trio.testing import wait_all_tasks_blocked
 
-from fikitd.configuration import Allowance, DeviceSection, allowance
+from fikitd import directories
+from fikitd.configuration import Allowance, DaemonSection, DeviceSection, allowance
 from fikitd.configuration_files import load
 from fikitd.device import VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, lock
@@ -287,6 +288,23 @@ def test_place_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shared.chmod(stat.S_IRWXU | stat.S_IWOTH)
     with pytest.raises(places.UnsafePlaceError):
         places.check_directory(shared)
+
+
+def test_executors_listen_in_nobody_elses_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever owns the one above theirs could put sockets of his own there, wherever the daemon's is."""
+    user = 1 << 30 | os.getpid()
+    monkeypatch.setattr("os.getuid", lambda: user)
+    monkeypatch.setenv("FIKIT_SOCKET", "/a/b")
+    for name in ("XDG_RUNTIME_DIR", "RUNTIME_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    others = Path(f"/tmp/fikitd-{user}")  # noqa: S108 - that is the point
+    others.mkdir(mode=0o700)
+    try:
+        others.chmod(0o777)
+        with pytest.raises(places.UnsafePlaceError, match=str(others)):
+            directories.choose(DaemonSection(), None)
+    finally:
+        others.rmdir()
 
 
 def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
