@@ -93,9 +93,10 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
+    return with_device(device, [&](Driver& driver, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         if (value == nullptr || attribute <= 0 || attribute > last_attribute) return CUDA_ERROR_INVALID_VALUE;
         *value = device_attribute(attribute);
+        if (attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS && driver.settings.pageable) *value = 1;
         if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = static_cast<int>(simulated.index + 1);
         return CUDA_SUCCESS;
     });

@@ -148,6 +148,8 @@ bool read_settings(Settings& settings, std::string& problem) {
     if (const char* text = std::getenv("CUDA_LAUNCH_BLOCKING"))
         settings.launches_block = std::atoi(text) != 0;
     if (const char* text = std::getenv("FIKIT_SIM_MPS")) settings.mps = std::string_view(text) == "1";
+    if (const char* text = std::getenv("FIKIT_SIM_PAGEABLE"))
+        settings.pageable = std::string_view(text) == "1";
     if (const char* text = std::getenv("FIKIT_SIM_VERBOSE")) settings.verbose = std::string_view(text) == "1";
     return true;
 }

@@ -20,6 +20,7 @@ struct Settings {
     CUresult allocation_result = CUDA_SUCCESS;
     double interference = 0;  // share of the bandwidth lost while several kernels move data
     std::string machine;      // whose devices several processes share; empty: nobody else has this process's
+    bool pageable = false;    // the device says that kernels reach all memory of the process
     bool mps = false;         // contexts run side by side and take no turns
     bool verbose = false;
     bool launches_block = false;  // CUDA_LAUNCH_BLOCKING: a launch returns when its kernel has ended

@@ -6,6 +6,7 @@ LIMITS = {
     "test_driver_green.py": GREEN,
     "test_driver_host_pools.py::test_a_kernel_that_is_not_let_into_a_host_pool": HOST_POOLS,
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
+    "test_driver_waits.py::test_bringing_a_library_to_the_gpu_waits_for_running_kernels": "it is there",
     "test_driver_waits.py::test_mapping_memory_does_not_wait": "unmapping waits for the program's own work",
     "test_driver_waits.py::test_who_waits_for_streams_that_wait_for_values": "loading waits for no stream",
 }

@@ -36,10 +36,15 @@ def test_loading_and_unloading_a_module_wait_for_running_kernels(cuda: Cuda) -> 
     assert waits_for_a_kernel(cuda, lambda: cuda.cuModuleUnload(loaded.pop()))
 
 
-def test_bringing_a_library_to_the_gpu_and_unloading_it_wait_for_running_kernels(cuda: Cuda) -> None:
+def test_bringing_a_library_to_the_gpu_waits_for_running_kernels(cuda: Cuda) -> None:
     libraries = [cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0) for _ in range(3)]
-    coming = iter(libraries)
-    assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryGetModule(next(coming)))
+    assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryGetModule(libraries.pop()))
+
+
+def test_unloading_a_library_waits_for_running_kernels(cuda: Cuda) -> None:
+    libraries = [cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0) for _ in range(3)]
+    for library in libraries:
+        cuda.cuLibraryGetModule(library)
     assert waits_for_a_kernel(cuda, lambda: cuda.cuLibraryUnload(libraries.pop()))
 
 

@@ -98,3 +98,14 @@ def test_a_killed_executor_leaves_the_gpu_to_the_other(
     with other.allocate(64) as memory:
         memory.fill(3)
         assert memory.read() == bytes([3] * 64)
+
+
+@pytest.mark.skipif(CHOICE != "sim" or os.geteuid() != 0, reason="a real GPU reaches what it reaches")
+def test_a_gpu_whose_kernels_reach_all_memory_is_not_given_to_an_executor_of_root(
+    stopped_daemon: Daemon,
+) -> None:
+    stopped_daemon.configure()
+    client = stopped_daemon.start(FIKIT_SIM_PAGEABLE="1").client()
+    refused = client.ask(p.OpenSession(name="any"))
+    assert refused.code == "unavailable"
+    assert "uvm_disable_hmm=1" in refused.message
