@@ -2,11 +2,13 @@
 #include "settings.hpp"
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 namespace fikit::sim {
 
@@ -19,10 +21,11 @@ bool whole_number(std::string_view text, std::uint64_t& value) {
     return true;
 }
 
-bool number(const char* text, double low, double high, double& value) {
-    char* end = nullptr;
-    value = std::strtod(text, &end);
-    return end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
+// Whatever separates decimals in the program's locale.
+bool number(std::string_view text, double low, double high, double& value) {
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && rest == end && std::isfinite(value) && value >= low && value <= high;
 }
 
 // A number is every opaque kernel's time; else it names a file with lines of a kernel's name and its time,

@@ -2,10 +2,14 @@
 
 import ctypes
 import functools
+import locale
 import os
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda, CudaError, compiled
 
@@ -23,6 +27,25 @@ extern "C" __global__ void __launch_bounds__(128) work(float* out, int n, double
 }
 extern "C" __global__ void large(const __grid_constant__ Large value, int* out) { *out = value.bytes[*out]; }
 extern "C" __global__ void nothing() {}
+"""
+DECIMALS = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry decimals(.param .u64 place)
+{
+    .reg .b64 %rd<2>; .reg .f64 %fd<5>;
+    ld.param.u64 %rd1, [place];
+    mov.f64 %fd1, 2.75;
+    mov.f64 %fd2, 1.5;
+    mov.f64 %fd3, 1.25e3;
+    mov.f64 %fd4, 0.5e-3;
+    st.global.f64 [%rd1], %fd1;
+    st.global.f64 [%rd1+8], %fd2;
+    st.global.f64 [%rd1+16], %fd3;
+    st.global.f64 [%rd1+24], %fd4;
+    ret;
+}
 """
 
 
@@ -386,3 +409,27 @@ def test_handles_of_what_is_gone(cuda: Cuda, fails: Check) -> None:
         cuda.cuArrayDestroy(array)
         fails("INVALID_HANDLE", cuda.cuArrayDestroy, array)
     cuda.cuModuleUnload(other)
+
+
+def test_numbers_whose_decimals_the_program_s_locale_writes_otherwise(
+    cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (localedef := shutil.which("localedef")) is None:
+        pytest.skip("localedef is not installed")
+    codes, numbers = tmp_path / "codes", tmp_path / "numbers"
+    codes.write_text("<code_set_name> A\n<escape_char> /\nCHARMAP\n<U0000>..<U007F> /x00 NUL\nEND CHARMAP\n")
+    numbers.write_text('LC_NUMERIC\ndecimal_point "<U002C>"\nthousands_sep ""\ngrouping -1\nEND LC_NUMERIC\n')
+    made = [localedef, "--quiet", "-c", "--no-archive", "-i", str(numbers), "-f", str(codes), "./comma"]
+    subprocess.run(made, cwd=tmp_path, capture_output=True, check=False)  # it warns of what is not there
+    monkeypatch.setenv("LOCPATH", str(tmp_path))
+    before = locale.setlocale(locale.LC_NUMERIC)
+    locale.setlocale(locale.LC_NUMERIC, "comma")
+    try:
+        assert locale.localeconv()["decimal_point"] == ","
+        module = cuda.cuModuleLoadData(DECIMALS)
+    finally:
+        locale.setlocale(locale.LC_NUMERIC, before)
+    place = cuda.device_words(8)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"decimals"), place)
+    assert [*cuda.read(place, 4, np.float64)] == [2.75, 1.5, 1250.0, 0.5e-3]
+    cuda.cuModuleUnload(module)

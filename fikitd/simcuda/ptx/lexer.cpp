@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
-#include <cstdlib>
-#include <string>
+#include <charconv>
+#include <limits>
+#include <string_view>
+#include <system_error>
 
 namespace fikit::sim::ptx {
 
@@ -25,6 +27,14 @@ int digit_value(char letter) {
     if (letter >= '0' && letter <= '9') return letter - '0';
     const char lower = static_cast<char>(letter | 0x20);
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 99;
+}
+
+// Whatever separates decimals in the program's locale.
+double real_number(std::string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool too_large = error == std::errc::result_out_of_range && text.find('-') == text.npos;
+    return too_large ? std::numeric_limits<double>::infinity() : value;
 }
 
 }  // namespace
@@ -89,8 +99,7 @@ void Lexer::read_number() {
             next_.text = text_.substr(start, end - start);
             const bool joined = end < text_.size() && continues_word(text_[end]);
             next_.kind = joined || next_.text.size() > 64 ? TokenKind::broken : TokenKind::real64;
-            next_.value = std::bit_cast<std::uint64_t>(
-                std::strtod(std::string(next_.text.substr(0, 64)).c_str(), nullptr));
+            next_.value = std::bit_cast<std::uint64_t>(real_number(next_.text));
             position_ = end;
             return;
         }
