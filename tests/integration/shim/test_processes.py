@@ -13,6 +13,7 @@ import pytest
 from fikit import protocol
 from fikit.unmodified import variables
 
+from tests import user_faults
 from tests.integration.conftest import Client
 from tests.integration.end_to_end.conftest import Served
 from tests.integration.shim.conftest import PROGRAMS, Runner
@@ -72,6 +73,14 @@ def test_a_program_that_threadsanitizer_watches(shared: Runner, build: Callable[
     program = build("threads", "-fsanitize=thread")
     script = 'TSAN_OPTIONS=report_bugs=0 exec "$0"'  # what libcuda.so.1 orders it does not see
     assert shared("/bin/sh", "-c", script, program) == (0, "66 " * 12 + "\n", "")
+
+
+@pytest.mark.skipif(not user_faults.there_are(), reason=user_faults.REASON)
+def test_a_program_that_addresssanitizer_watches(shared: Runner, build: Callable[..., str]) -> None:
+    """It has memory around what malloc gives that nobody may read."""
+    program = build("registered_heap", "-fsanitize=address")
+    script = 'ASAN_OPTIONS=detect_leaks=0 exec "$0"'
+    assert shared("/bin/sh", "-c", script, program) == (0, "7 7 3\n7\n", "")
 
 
 def test_what_a_program_without_standard_streams_prints_reaches_no_session(
