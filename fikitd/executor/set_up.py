@@ -82,8 +82,8 @@ def set_up(ordinal: int, partition_shares: Sequence[float]) -> Device:
     if call(driver.cuDeviceGetAttribute, pageable, device) and os.geteuid() == 0:
         # CUDA Programming Guide, Unified Memory: then any pointer of the process is one of a kernel's, too.
         raise SetUpFailed(
-            "kernels on this GPU can reach all memory of their process (HMM or ATS), so a tenant's could that of "
-            "this executor, which root runs: load nvidia_uvm with uvm_disable_hmm=1"
+            "kernels on this GPU can reach all memory of their process (HMM or ATS), so a tenant's "
+            "could that of this executor, which root runs: load nvidia_uvm with uvm_disable_hmm=1"
         )
     context = call(driver.cuDevicePrimaryCtxRetain, device)
     call(driver.cuCtxSetCurrent, context)
