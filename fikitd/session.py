@@ -66,7 +66,7 @@ class Session:
     host_functions: int = 0
     """Its streams that wait for a host function to return."""
     call_ns: int = 0
-    """So long the driver has had a call of it."""
+    """So long a call of it has waited for the driver."""
     missed: int = 0
     """Heartbeats in a row that did not list it."""
     changing: trio.Lock = field(default_factory=trio.Lock)

@@ -361,8 +361,8 @@ class Supervisor:
     def _look_for_outlived(self, executor: Executor, attached: AttachedSessions, seconds: float) -> None:
         """Free the GPU of work whose session is over, at the latest when it holds somebody up.
 
-        A kernel ends by itself or with its context, in which others are. Until then the driver loads no code
-        there and frees nothing, so who comes now is served by another executor.
+        A kernel ends by itself or with its context, in which others are. Until then the driver brings no code
+        to the GPU there, so who comes now is served by another executor.
         """
         now = trio.current_time()
         if attached.outlived != executor.outlived:

@@ -105,7 +105,7 @@ struct SessionSnapshot {
     std::string delayed_by;          // the session that gate.blames names, while it lives
     Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
     uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
-    Nanoseconds call_ns = 0;         // so long the driver has had a call of it, but for compiling
+    Nanoseconds call_ns = 0;         // so long a call of it has waited for the driver, but to compile
 };
 
 struct EndedSession {

@@ -30,7 +30,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     host_functions: Count = 0
     """Its streams that wait for a host function to return."""
     call_ns: Count = 0
-    """So long the driver has had a call of it, as to load code, for which it waits for all kernels there."""
+    """So long a call of it has waited for the driver, which loads code once no kernel runs there."""
     usage: Usage
     usage_unix: float = 0.0
     """When its usage was that: executors tell with each heartbeat."""
