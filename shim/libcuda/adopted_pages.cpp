@@ -112,7 +112,7 @@ bool can_be_adopted(uint64_t first, uint64_t bytes) {
 
 // Not memcpy, which a program's sanitizer replaces: what lies in the pages beside what is registered is out
 // of bounds to it.
-[[gnu::no_sanitize("address")]] void copy_pages(void* into, const void* from, uint64_t bytes) {
+[[gnu::no_sanitize_address]] void copy_pages(void* into, const void* from, uint64_t bytes) {
     struct [[gnu::may_alias]] Line {
         uint64_t words[8];
     };
