@@ -83,7 +83,8 @@ def set_up(ordinal: int, partition_shares: Sequence[float]) -> Device:
         # CUDA Programming Guide, Unified Memory: then any pointer of the process is one of a kernel's, too.
         raise SetUpFailed(
             "kernels on this GPU can reach all memory of their process (HMM or ATS), so a tenant's "
-            "could that of this executor, which root runs: load nvidia_uvm with uvm_disable_hmm=1"
+            "could that of this executor, which root runs: load nvidia_uvm with uvm_disable_hmm=1, or, "
+            "as that does not turn off ATS, run a daemon for each user"
         )
     context = call(driver.cuDevicePrimaryCtxRetain, device)
     call(driver.cuCtxSetCurrent, context)
