@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
+from fikit.protocol import EventKind
 
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
@@ -305,15 +306,7 @@ class Supervisor:
         elif isinstance(event, DeviceFailed):
             executor.failure = f"its device failed: {event.reason}"
             executor.state = "failed"  # a new one serves whoever comes now
-            self._events.tell(
-                "device_failed",
-                uid=executor.uid,
-                gpu=executor.device.index,
-                executor=executor.executor,
-                error=event.error,
-                reason=event.reason,
-                warning=True,
-            )
+            self._warn("device_failed", executor, error=event.error, reason=event.reason)
 
     async def _heartbeat(self, executor: Executor) -> None:
         while True:
@@ -346,14 +339,7 @@ class Supervisor:
         """It did not answer in time: report it once, and kill it where that is configured."""
         if not executor.unresponsive:
             executor.unresponsive = True
-            self._events.tell(
-                "executor_unresponsive",
-                uid=executor.uid,
-                gpu=executor.device.index,
-                executor=executor.executor,
-                killed=settings.kill_unresponsive,
-                warning=True,
-            )
+            self._warn("executor_unresponsive", executor, killed=settings.kill_unresponsive)
         if settings.kill_unresponsive and executor.process is not None:
             executor.failure = f"it did not answer for {settings.unresponsive_seconds:g} s"
             executor.process.send(9)
@@ -373,18 +359,21 @@ class Supervisor:
         gone = f"session {attached.outlived} is over, but its work on the GPU was not {seconds:g} s later"
         if not executor.held:
             executor.held = True
-            self._events.tell(
-                "session_outlived",
-                uid=executor.uid,
-                gpu=executor.device.index,
-                session=attached.outlived,
-                executor=executor.executor,
-                warning=True,
-            )
+            self._warn("session_outlived", executor, session=attached.outlived)
         if any(each.call_ns >= seconds * 1e9 for each in attached.sessions):
             self.kill(executor, f"{gone}, and held up others")
         elif not attached.sessions and not executor.attaching:
             self.kill(executor, gone)
+
+    def _warn(self, kind: EventKind, executor: Executor, **detail: Any) -> None:
+        self._events.tell(
+            kind,
+            uid=executor.uid,
+            gpu=executor.device.index,
+            executor=executor.executor,
+            warning=True,
+            **detail,
+        )
 
     def kill(self, executor: Executor, reason: str) -> None:
         """End it at once, with all its sessions."""
