@@ -116,6 +116,8 @@ def test_who_waits_for_streams_that_wait_for_values(cuda: Cuda) -> None:
         )
 
     other = cuda.stream()
+    # A kernel's first launch may load its code, which waits.
+    cuda.launch("nothing", stream=other)
     memory = mmap.mmap(-1, 1 << 22)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     address = cuda.cuMemAlloc(2 << 20)
