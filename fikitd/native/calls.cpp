@@ -461,7 +461,7 @@ uint64_t Core::own_place(uint64_t size, uint64_t wished) {
     const uint64_t first = first_mapped + settings_.gpu % address_regions * mapped_region_bytes;
     const uint64_t end = first + mapped_region_bytes;
     // What is larger goes where the arenas of the last GPUs lie, which few programs use at the same time.
-    if (size > end - first) return first_arena + (address_regions - 2) * arena_region_bytes;
+    if (size > end - first) return lowest_arena;
     if (wished >= first && wished < end && size <= end - wished) return wished;
     return take_place(own_at_, size, first, end);
 #endif

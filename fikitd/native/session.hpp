@@ -222,17 +222,23 @@ constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtu
 // What is at one address in a tenant's process and in the executor lies where neither has anything of its
 // own. However much the kernel randomises (vm.mmap_rnd_bits up to 32, and 32 is what Ubuntu sets), programs
 // and their heaps lie from 0x5555'0000'0000 to 0x6600'0000'0000, what they map from 0x6fff'0000'0000 on (the
-// executor itself lower than they: fikitd/executor/addresses.py).
+// executor itself lower than they: fikitd/executor/addresses.py). Some have heaps lower than that: mimalloc
+// from 2 to 30 TiB, Java's ZGC from 4 to 20. That is where the arenas of the last GPUs lie.
 //
 // A process that uses several GPUs has a session on each, in different executors, and their addresses must
 // not be the same. So each GPU's arenas begin elsewhere, and what a program maps itself: 32 of an executor's
 // 64 arenas are the GPU's alone. The driver may put them elsewhere; then the process finds out whether it can
 // use them together (shim/libcuda/process.cpp).
 constexpr uint64_t terabyte = uint64_t{1} << 40;
-constexpr unsigned address_regions = 9;
-constexpr uint64_t first_arena = terabyte, arena_region_bytes = 8 * terabyte;  // up to 0x49
+constexpr unsigned address_regions = 8;
+constexpr uint64_t lowest_arena = terabyte, arena_region_bytes = 8 * terabyte;  // up to 0x49
 constexpr uint64_t first_pinned = 0x4a * terabyte, last_pinned = 0x55 * terabyte;
 constexpr uint64_t first_mapped = 0x66 * terabyte, mapped_region_bytes = terabyte;
+
+// Where the arenas of a GPU begin.
+constexpr uint64_t first_arena(unsigned gpu) {
+    return lowest_arena + (address_regions - 1 - gpu % address_regions) * arena_region_bytes;
+}
 
 // The addresses behind those that were taken last, and from the first again where there are no more.
 inline uint64_t take_place(uint64_t& next, uint64_t size, uint64_t first, uint64_t end) {

@@ -42,11 +42,10 @@ Core::Core(const Settings& settings, CUcontext context)
     multiprocessors_ = static_cast<uint32_t>(count);
     beside_ = Beside(multiprocessors_);
     CUdeviceptr arenas = 0;
-    require(
-        driver_,
-        driver_.cuMemAddressReserve_(&arenas, arena_bytes * scheduling::max_sessions, Arena::granule,
-                                     first_arena + settings_.gpu % address_regions * arena_region_bytes, 0),
-        "reserving addresses for the sessions' arenas");
+    require(driver_,
+            driver_.cuMemAddressReserve_(&arenas, arena_bytes * scheduling::max_sessions, Arena::granule,
+                                         first_arena(settings_.gpu), 0),
+            "reserving addresses for the sessions' arenas");
     arenas_ = arenas;
     if (!host_gates_.create("fikit-gates", gate_bytes * scheduling::max_sessions, true))
         throw std::runtime_error("no memory for what the GPU tells of blocked streams");

@@ -30,6 +30,29 @@ def test_an_address_that_another_program_has_is_refused(shared: Runner) -> None:
     )
 
 
+def test_kernels_reach_memory_where_other_heaps_lie(shared: Runner) -> None:
+    """mimalloc's lie from 2 to 30 TiB (``_mi_os_get_aligned_hint`` in its src/os.c), ZGC's from 4 to 20."""
+    text = """
+import ctypes
+from calls import *
+start()
+increment = done(driver.cuModuleGetFunction(done(driver.cuModuleLoadData(KERNELS)), b"increment"))
+map_at = ctypes.CDLL(None).mmap
+map_at.restype = ctypes.c_uint64
+map_at.argtypes = [ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+size, readable_and_writable, private_and_fixed = 2 << 20, 3, 0x100022
+for tebibytes in range(2, 30, 3):
+    place = map_at(tebibytes << 40, size, readable_and_writable, private_and_fixed, -1, 0)
+    assert place == tebibytes << 40
+    done(driver.cuMemHostRegister(place, size, driver.CU_MEMHOSTREGISTER_DEVICEMAP))
+    done(launch(increment, 0, place))
+    done(driver.cuCtxSynchronize())
+    assert ctypes.c_uint32.from_address(place).value == 1
+    done(driver.cuMemHostUnregister(place))
+"""
+    assert shared(sys.executable, "-W", "ignore::DeprecationWarning", "-c", text) == (0, "", "")
+
+
 def test_memory_is_registered_again_beside_a_busy_program(start: Start, shared: Runner) -> None:
     """Though the executor does not unregister it before nothing runs."""
     other = start()
