@@ -193,7 +193,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
         const CUresult result = current_context(driver, context);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) return result;
         if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *flags = context->alive ? context->flags | (context->primary ? CU_CTX_MAP_HOST : 0) : 0;
+        *flags = context->alive ? context->flags | (home_of(*context).primary ? CU_CTX_MAP_HOST : 0) : 0;
         return CUDA_SUCCESS;
     });
 }

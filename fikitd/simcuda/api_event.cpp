@@ -62,7 +62,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
         const bool shared = (flags & CU_EVENT_INTERPROCESS) != 0;
         if (shared && (flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
         auto event = std::make_shared<Event>();
-        event->context = &context;
+        event->context = &home_of(context);
         event->flags = flags;
         if (shared && !(event->shared = SharedEvent::create(driver.space))) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = driver.events.add(std::move(event));
@@ -122,7 +122,7 @@ CUresult cuIpcOpenEventHandle(CUevent* opened, CUipcEventHandle handle) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (opened == nullptr) return CUDA_ERROR_INVALID_VALUE;
         auto event = std::make_shared<Event>();
-        event->context = &context;
+        event->context = &home_of(context);
         event->flags = CU_EVENT_DISABLE_TIMING;
         if (const CUresult result = SharedEvent::open(driver.space, handle, event->shared);
             result != CUDA_SUCCESS)

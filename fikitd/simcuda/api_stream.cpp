@@ -165,7 +165,7 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext* context, CUgreenCtx* gree
     return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
         if (context == nullptr || green == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *green = stream.green;
-        *context = stream.green != nullptr ? nullptr : stream.context->handle;
+        *context = home_of(*stream.context).handle;
         return CUDA_SUCCESS;
     });
 }

@@ -125,7 +125,6 @@ struct Library {
 
 struct GreenContext {
     CUgreenCtx handle{};
-    std::uint64_t id = 0;
     int device = 0;
     Context* context = nullptr;
     std::shared_ptr<const SmSet> partition;

@@ -48,7 +48,7 @@ CUresult create(const fikit_array_shape& shape, ArrayMemory*& made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memory->device = &current_device();
-    memory->context = thread.current();
+    memory->context = thread.home();
     memory->number = number;
     memory->shape = shape;
     const bool mipmapped = shape.levels != 0;

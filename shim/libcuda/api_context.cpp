@@ -158,7 +158,7 @@ CUresult cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* parameters, unsign
 
 CUresult cuCtxDestroy_v2(CUcontext handle) {
     Context* const context = process.find(handle);
-    if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr || context->primary || context->green()) return CUDA_ERROR_INVALID_CONTEXT;
     if (thread.current() == context) --thread.depth;
     discard_storage(context->name);
     end(*context);
@@ -256,7 +256,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
     const Context* const context = thread.current();
     // A destroyed one still tells, of nothing (as on an H200).
     if (context == nullptr && thread.depth == 0) return no_context();
-    *flags = context == nullptr ? 0 : context->flags | (context->primary ? unsigned{CU_CTX_MAP_HOST} : 0);
+    *flags = context == nullptr ? 0 : context->flags | (context->home->primary ? unsigned{CU_CTX_MAP_HOST} : 0);
     return CUDA_SUCCESS;
 }
 

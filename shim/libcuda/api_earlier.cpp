@@ -62,8 +62,11 @@ CUresult cuStreamBeginCapture(CUstream stream) {
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
     if (context == nullptr || green == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *green = nullptr;  // there are none
-    return fikit::shim::cuStreamGetCtx(stream, context);
+    if (const CUresult result = fikit::shim::cuStreamGetGreenCtx(stream, green); result != CUDA_SUCCESS)
+        return result;
+    const CUresult result = fikit::shim::cuStreamGetCtx(stream, context);
+    if (result == CUDA_SUCCESS && *green != nullptr) *context = process.find(*context)->home->name;
+    return result;
 }
 
 }  // namespace fikit::shim

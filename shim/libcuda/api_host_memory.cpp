@@ -225,7 +225,7 @@ CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *address = nullptr;
     if (bytes == 0) return CUDA_SUCCESS;
-    Range range = {.kind = Range::Kind::pinned, .context = thread.current()};
+    Range range = {.kind = Range::Kind::pinned, .context = thread.home()};
     join_chunk(range, bytes, flags);
     const CUresult result = allocate_host(current_device(), bytes, range);
     if (result == CUDA_SUCCESS)
@@ -296,7 +296,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .bytes = bytes,
              .flags = flags,
              .kind = Range::Kind::registered,
-             .context = thread.current()};
+             .context = thread.home()};
     if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
     // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
     // agree.

@@ -91,7 +91,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
     if (address == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    Range range = {.flags = flags, .context = thread.current()};
+    Range range = {.flags = flags, .context = thread.home()};
     const CUresult result =
         allocate_managed(current_device(), bytes, {CU_MEM_LOCATION_TYPE_NONE, {0}}, range);
     if (result == CUDA_SUCCESS) *address = range.address;

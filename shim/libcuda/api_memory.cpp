@@ -70,7 +70,7 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
                          .device = static_cast<uint8_t>(device.ordinal),
                          .place = place,
                          .pool = pool,
-                         .context = pool == nullptr ? thread.current() : nullptr};
+                         .context = pool == nullptr ? thread.home() : nullptr};
     if (!ranges.add(range)) {
         if (pool != nullptr) pool->give_up(place);
         device.producer->memory_free(at);

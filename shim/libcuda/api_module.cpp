@@ -39,7 +39,7 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const Wish
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
-    if (!wish.library) module->context = thread.current();
+    if (!wish.library) module->context = thread.home();
     module->prints = names_printf(image, major(device));
     JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};

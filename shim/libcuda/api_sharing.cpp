@@ -113,7 +113,7 @@ CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle from) {
     auto* const event = new (std::nothrow) Event();
     if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     event->device = &current_device();
-    event->context = thread.current();
+    event->context = thread.home();
     event->flags = shared.flags;
     event->opened = true;
     event->number = shared.number;

@@ -47,15 +47,15 @@ CUresult end_stream(Stream& stream) {
 
 }  // namespace
 
-CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
+CUresult create_stream(Context& context, CUstream* handle, unsigned flags, int priority) {
     if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    Device& device = current_device();
+    Device& device = *context.device;
     auto* const stream = new (std::nothrow) Stream();
     if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     stream->flags = flags;
     stream->priority = device.nearest_priority(priority);
-    stream->context = thread.current();
+    stream->context = &context;
     const uint32_t kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? unsigned{FIKIT_STREAM_NON_BLOCKING} : 0u;
     uint32_t number = 0;
     const Status status = device.producer->stream_create(kind, stream->priority, number);
@@ -67,6 +67,10 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int pr
     stream->held.keep<end_stream>(stream->context, *stream);
     *handle = reinterpret_cast<CUstream>(stream);
     return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
+    return create_stream(*thread.current(), handle, flags, priority);
 }
 
 CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
@@ -226,7 +230,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     event->flags = flags;
     event->device = &current_device();
-    event->context = thread.current();
+    event->context = thread.home();
     const Status status = event->device->producer->event_create(event->number);
     if (status != status::success) {
         delete event;

@@ -117,7 +117,7 @@ CUresult create(unsigned long long* value, const Texture& wanted) {
         return result_of(status);
     }
     *value = texture->value = answer.value;
-    texture->context = thread.current();
+    texture->context = thread.home();
     take_line(texture->resource);
     texture->held.keep<end>(texture->context, *texture);
     const Locked lock(mutex);

@@ -188,7 +188,7 @@ inline const Context* context_of(CUstream stream) {
 }
 inline bool is_of(const Context* home, CUstream stream) {
     const Context* const context = context_of(stream);
-    return context == nullptr || context == home;
+    return context == nullptr || context->home == home;
 }
 
 // Whether the kernel may run on the stream, which there is: a library's on any, a module's on its context's.
@@ -196,6 +196,8 @@ inline bool is_at_home(const Function& function, CUstream stream) {
     return function.context == nullptr || is_of(function.context, stream);
 }
 
+// As the program creates one in the context, which has a session.
+CUresult create_stream(Context& context, CUstream* handle, unsigned flags, int priority);
 // As the program destroys it.
 CUresult end_event(Event& event);
 

@@ -88,8 +88,11 @@ CUresult Process::look() {
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
     for (unsigned i = 0; i < count; ++i) {
-        contexts_[i] = {primaries[i], nullptr, &devices_[i],          0,  0, 0,
-                        true,         {},      devices_[i].stream(0), {}, {}};
+        contexts_[i].name = primaries[i];
+        contexts_[i].device = &devices_[i];
+        contexts_[i].primary = true;
+        contexts_[i].home = &contexts_[i];
+        contexts_[i].stream = devices_[i].stream(0);
         contexts_[i].forget_settings();
     }
     atexit([] {
@@ -219,7 +222,7 @@ Context* Process::find_any(CUcontext name) {
     return nullptr;
 }
 
-Context* Process::create(Device& device, unsigned flags) {
+Context* Process::create(Device& device, unsigned flags, const Multiprocessors* part) {
     const Locked lock(contexts_mutex_);
     for (unsigned tried = 1; tried <= most_contexts; ++tried) {
         Context& context = contexts_[most_gpus + (latest_context_ + tried) % most_contexts];
@@ -231,6 +234,8 @@ Context* Process::create(Device& device, unsigned flags) {
         context.flags = flags;
         context.references = 1;
         context.primary = false;
+        context.home = part != nullptr ? &device.primary() : &context;
+        context.part = part != nullptr ? *part : Multiprocessors{};
         context.stream = device.stream(0);
         context.name = reinterpret_cast<CUcontext>(&context);
         store_release(context.handle, context.name);

@@ -8,11 +8,14 @@
 #include "context_limits.hpp"
 #include "cuda_interface.hpp"
 #include "handshake.hpp"
+#include "sm_resources.hpp"
 #include "thread.hpp"
 
 namespace fikit::shim {
 
 struct Device;
+
+using Multiprocessors = SmPart<256>;
 
 struct Context {
     CUcontext name;    // what the program sees
@@ -22,10 +25,14 @@ struct Context {
     unsigned wished;  // of a primary one, when it is retained anew
     unsigned references;
     bool primary;
+    Context* home;         // whose its memory, modules and events are: itself, or of a green one the primary one
+    Multiprocessors part;  // of a green one
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
     ContextLimits limits;
     StreamHints hints;  // of that stream
+
+    bool green() const { return home != this; }
 
     void forget_settings() {
         flags = wished = 0;
@@ -96,7 +103,8 @@ class Process {
     Context* find(CUcontext handle);
     // Also one that is no more, which may become current all the same.
     Context* find_any(CUcontext name);
-    Context* create(Device& device, unsigned flags);
+    // With a part of the device a green one.
+    Context* create(Device& device, unsigned flags, const Multiprocessors* part = nullptr);
     void destroy(Context& context);
     // The program has made contexts beside the primary ones.
     bool made_contexts() const { return load_relaxed(made_contexts_); }
@@ -134,6 +142,11 @@ inline Context* Thread::current() const {
     if (depth == 0) return nullptr;
     Context* const top = stack[depth - 1];
     return load_relaxed(top->handle) != nullptr ? top : nullptr;
+}
+
+inline Context* Thread::home() const {
+    const Context* const context = current();
+    return context != nullptr ? context->home : nullptr;
 }
 
 inline Context& Device::primary() const { return process.context(static_cast<unsigned>(ordinal)); }

@@ -91,3 +91,82 @@ def test_a_flood_on_a_partition_leaves_the_rest_free(cuda: Cuda, resource: Any) 
     assert cuda.cuEventElapsedTime(start, high_end) < cuda.cuEventElapsedTime(start, flood_end) / 2
     cuda.cuStreamDestroy(flood)
     cuda.cuGreenCtxDestroy(green)
+
+
+def test_a_green_context_is_current_beside_the_primary_one(cuda: Cuda, resource: Any) -> None:
+    green, _group, _rest = make(cuda, resource, 16)
+    primary = cuda.cuCtxGetCurrent()
+    context = cuda.cuCtxFromGreenCtx(green)
+    assert int(context) != int(primary)
+    assert cuda.cuGreenCtxGetId(green) == cuda.cuCtxGetId(context)
+    assert int(cuda.cuStreamGetGreenCtx(0)) == 0
+    ready = cuda.cuEventCreate(2)
+    cuda.launch("spin_store", 1_000_000, place := cuda.device_words(), ctypes.c_uint32(1))
+    cuda.cuEventRecord(ready, 0)
+    cuda.cuCtxPushCurrent(context)
+    assert int(cuda.cuCtxGetCurrent()) == int(context)
+    assert int(cuda.cuCtxGetDevice()) == int(cuda.device)
+    assert int(cuda.cuStreamGetGreenCtx(0)) == int(green)
+    assert cuda.cuCtxGetDevResource(context, resource.type).sm.smCount == 16
+    stream = cuda.cuStreamCreate(1)
+    assert int(cuda.cuStreamGetGreenCtx(stream)) == int(green)
+    assert int(cuda.cuStreamGetCtx(stream)) == int(context)
+    assert [int(each) for each in cuda.cuStreamGetCtx_v2(stream)] == [int(primary), int(green)]
+    own, done = cuda.cuMemAlloc(4096), cuda.cuEventCreate(2)
+    cuda.cuStreamWaitEvent(0, ready, 0)
+    cuda.launch("count", place)  # of the primary context's module
+    cuda.cuMemsetD32Async(own, 7, 1, 0)
+    cuda.cuEventRecord(done, 0)
+    cuda.cuStreamWaitEvent(stream, done, 0)
+    cuda.launch("count", own, stream=stream)
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuStreamDestroy(stream)
+    assert int(cuda.cuCtxPopCurrent()) == int(context)
+    cuda.cuStreamWaitEvent(0, done, 0)
+    cuda.launch("count", place)
+    cuda.cuGreenCtxDestroy(green)
+    assert (cuda.read(place)[0], cuda.read(own)[0]) == (3, 8)
+    cuda.cuEventRecord(done, 0)
+    cuda.cuEventSynchronize(done)
+    cuda.cuEventDestroy(done)
+    cuda.cuMemFree(own)
+
+
+def test_events_of_a_whole_green_context(cuda: Cuda, resource: Any) -> None:
+    green, _group, _rest = make(cuda, resource, 8)
+    streams = [cuda.cuGreenCtxStreamCreate(green, 1, 0) for _ in range(2)]
+    place, event, other = cuda.device_words(), cuda.cuEventCreate(2), cuda.stream()
+    for stream in streams:
+        cuda.launch("spin_store", 1_000_000, place, ctypes.c_uint32(1), stream=stream)
+    cuda.cuGreenCtxRecordEvent(green, event)
+    cuda.cuStreamWaitEvent(other, event, 0)
+    cuda.launch("spin_store", 1_000_000, place, ctypes.c_uint32(5), stream=other)
+    cuda.cuEventRecord(event, other)
+    cuda.cuGreenCtxWaitEvent(green, event)
+    cuda.launch("count", place, stream=streams[1])
+    cuda.cuStreamSynchronize(streams[1])
+    assert cuda.read(place)[0] == 6
+    for stream in streams:
+        cuda.cuStreamDestroy(stream)
+    cuda.cuGreenCtxDestroy(green)
+
+
+def test_what_resources_are_refused(cuda: Cuda, resource: Any, fails: Check) -> None:
+    kind = cuda.CUdevResourceType
+    fails("INVALID_RESOURCE_TYPE", cuda.cuDeviceGetDevResource, cuda.device, kind.CU_DEV_RESOURCE_TYPE_INVALID)
+    groups, number, _rest = cuda.cuDevSmResourceSplitByCount(3, resource, 0, 32)
+    assert (number, [group.sm.smCount for group in groups]) == (3, [32, 32, 32])
+    fails("INVALID_RESOURCE_CONFIGURATION", cuda.cuDevSmResourceSplitByCount, 1, groups[0], 0, 8)
+    description = cuda.cuDevResourceGenerateDesc([groups[0], groups[2]], 2)
+    fails("INVALID_VALUE", cuda.cuGreenCtxCreate, description, cuda.device, 0)
+    flag = cuda.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM.value
+    green = cuda.cuGreenCtxCreate(description, cuda.device, flag)
+    assert cuda.cuGreenCtxGetDevResource(green, kind.CU_DEV_RESOURCE_TYPE_SM).sm.smCount == 64
+    fails("INVALID_VALUE", cuda.cuGreenCtxStreamCreate, green, 0, 0)
+    fails("INVALID_CONTEXT", cuda.cuCtxDestroy, cuda.cuCtxFromGreenCtx(green))
+    again, number, _rest = cuda.cuDevSmResourceSplitByCount(
+        8, cuda.cuGreenCtxGetDevResource(green, kind.CU_DEV_RESOURCE_TYPE_SM), 0, 16
+    )
+    assert number == 4
+    cuda.cuDevResourceGenerateDesc([again[0], again[0]], 2)
+    cuda.cuGreenCtxDestroy(green)
