@@ -418,6 +418,14 @@ void Core::advance_ending(Session& session) {
         announce(session);  // with what the policy knows of it
         policy_->closed(session.index, clock_.now());
         by_index_[session.index] = nullptr;
+        {
+            const std::lock_guard lock(names_mutex_);
+            over_.push_back(session.serial);
+            if (over_.size() > settings_.remembered_sessions) {
+                ids_.erase(over_.front());
+                over_.pop_front();
+            }
+        }
         unregister_when_idle(std::move(session.outbox), std::move(session.inbox));
         session.state = Session::State::gone;
     }

@@ -63,6 +63,7 @@ struct Settings {
     // A session's entries in the executor's tables, which no quota counts.
     size_t most_buffers = 1u << 20;     // allocations, mappings and the like
     size_t most_reserved = 1u << 16;    // ranges of addresses
+    size_t remembered_sessions = 4096;  // that are over, whose names a trace can still tell
     uint32_t workers = 2;               // threads that answer calls, and as many that compile
     uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
     Nanoseconds keep_ns = 100'000'000;  // at most so long
@@ -387,7 +388,9 @@ class Core {
     KernelNames names_;
     // By function and attributes; the dispatch thread's.
     std::unordered_map<uint64_t, KernelIdentity> variants_;
-    std::map<uint32_t, std::string> ids_;  // of every session traced, by serial number
+    // Of the sessions that a trace may name, by serial number; and those of them that are over, as they ended.
+    std::map<uint32_t, std::string> ids_;
+    std::deque<uint32_t> over_;
     Trace trace_;
     CUevent trace_base_[2] = {nullptr, nullptr};
     Nanoseconds trace_base_at_ = 0;

@@ -14,7 +14,6 @@
 namespace fikit {
 namespace {
 
-constexpr size_t traced_sessions = 4096;  // ended ones whose names a trace can still tell, at most
 constexpr size_t header_bytes = FIKIT_RING_OFFSET;
 
 int duplicate(int descriptor) {
@@ -144,7 +143,6 @@ void Core::adopt(std::unique_ptr<Session>& session) {
     {
         const std::lock_guard lock(names_mutex_);
         ids_[session->serial] = session->id;
-        if (ids_.size() > traced_sessions) ids_.erase(ids_.begin());
     }
     sessions_.push_back(std::move(session));
 }

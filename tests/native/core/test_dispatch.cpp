@@ -287,6 +287,28 @@ void a_trace_is_read_without_the_loop() {
     CHECK_EQUAL(read.back().name, "kernel");
 }
 
+// However many others have come and gone, a session that lives is told of by its name.
+void a_trace_names_who_lives() {
+    Settings settings = hand_turned();
+    settings.remembered_sessions = 2;
+    Rig rig(settings);
+    Tenant tenant = rig.ready("a", 0);
+    rig.while_turning([&] { rig.core().set_trace(true); });
+    for (const char* id : {"b", "c", "d", "e"}) {
+        Tenant other = rig.ready(id);
+        launch(other);
+        rig.settle();
+        rig.while_turning([&] { CHECK(rig.core().end(id, 0, "over")); });
+        rig.wait_ended();
+    }
+    launch(tenant);
+    rig.settle();
+    uint64_t cursor = 0, dropped = 0;
+    std::vector<std::string> named;
+    for (const NamedTrace& each : rig.core().read_trace(cursor, 100, dropped)) named.push_back(each.session);
+    CHECK(named == std::vector<std::string>({"", "", "d", "e", "a"}));
+}
+
 // What the daemon asks for takes as many turns as there are pieces of it.
 void long_answers_are_given_in_pieces() {
     Rig rig;
@@ -359,6 +381,7 @@ int main(int count, char** arguments) {
         CASE(durations_are_free_of_the_timers_share),
         CASE(a_measured_session_waits_for_timers),
         CASE(a_trace_is_read_without_the_loop),
+        CASE(a_trace_names_who_lives),
         CASE(long_answers_are_given_in_pieces),
         CASE(a_flood_is_bounded),
         CASE(pause_holds_back_what_was_not_issued),
