@@ -103,7 +103,7 @@ struct SessionSnapshot {
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
     std::vector<std::pair<std::string, uint64_t>> unsupported;  // calls that its side does not serve
     scheduling::SessionStatistics gate;
-    std::string delayed_by;          // the session that gate.blames names, while it lives
+    std::string delayed_by;          // who caused the worst delay
     Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
     uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
     Nanoseconds call_ns = 0;         // so long a call of it has waited for the driver, but to compile
@@ -422,6 +422,7 @@ class Core {
 
     std::vector<std::unique_ptr<Session>> sessions_;
     std::array<Session*, scheduling::max_sessions> by_index_{};
+    std::array<std::string, scheduling::max_sessions> latest_{};  // by index: who has it, or had it last
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
     Beside beside_{1};        // of what the device has, once that is known

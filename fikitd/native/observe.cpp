@@ -32,9 +32,8 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.queued = std::min(session.ring.waiting_bytes(), settings_.ring_bytes) / FIKIT_RECORD_ALIGN;
     snapshot.unsupported = session.notes();
     snapshot.gate = policy_->statistics(session.index);
-    if (const int blamed = snapshot.gate.blames; blamed >= 0)
-        if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
-            snapshot.delayed_by = cause->id;
+    const int blamed = snapshot.gate.blames;
+    snapshot.delayed_by = blamed < 0 ? session.delayed_by : latest_[static_cast<size_t>(blamed)];
     snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
     const bool to_load = session.waits_since == session.call_since;  // may_load
     if (session.call_since != 0 && (to_load || session.call_pending.load(std::memory_order_acquire)))

@@ -301,6 +301,7 @@ struct Session {
     bool unmodified = false;  // its program makes CUDA's own calls
     int end_error = 0;
     std::string end_reason;
+    std::string delayed_by;  // worst, as the policy last said: by a session whose index is another's now
     bool end_announced = false;
 
     SharedMemory outbox, inbox;

@@ -134,6 +134,11 @@ void Core::adopt(std::unique_ptr<Session>& session) {
         if (descriptors[kind] >= 0 && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptors[kind], &event) != 0)
             throw std::runtime_error(std::string("watching the session's process: ") + std::strerror(errno));
     }
+    // The policy forgets whom it blames by this index, which is another's from here on.
+    for (Session* const other : by_index_)
+        if (other != nullptr && policy_->statistics(other->index).blames == static_cast<int>(index))
+            other->delayed_by = latest_[index];
+    latest_[index] = session->id;
     by_index_[index] = session.get();
     policy_->opened(index, session->level, session->weight, clock_.now());
     if (session->unmodified) {

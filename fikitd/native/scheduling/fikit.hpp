@@ -132,14 +132,7 @@ class Fikit final : public Levels {
                 static_cast<Nanoseconds>(static_cast<double>(bounds.delay_least) / bounds.delay_share);
     }
 
-    void opened(unsigned session, int level, double weight, Nanoseconds now) override {
-        Levels::opened(session, level, weight, now);
-        statistics_[session] = {};
-        statistics_[session].bound = bounds_.delay_least;
-        guests_[session] = {};
-        spared_[session] = 0;
-        if (level == highest_level) enlist(session, now);
-    }
+    void opened(unsigned session, int level, double weight, Nanoseconds now) override;
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
         if (sessions_[session].level == highest_level) discharge(session);
         Levels::changed(session, level, weight, now);

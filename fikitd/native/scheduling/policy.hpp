@@ -111,7 +111,7 @@ struct SessionStatistics {
     // beyond that and the waits that were foreseen: suffered, or caused.
     Nanoseconds beside_time = 0, slowed_time = 0;
     Delays delays;
-    int blames = -1;  // of a high session: who caused the worst delay; -1: nobody yet
+    int blames = -1;  // of a high session: who caused the worst delay, until another is opened; -1: nobody
 };
 
 class Policy {

@@ -169,6 +169,37 @@ def test_a_flood_leaves_high_work_its_time(daemon: Daemon, connect: Connect) -> 
     assert sorted(times)[len(times) // 2] < 0.015
 
 
+def test_who_delayed_a_session_is_told_when_he_is_gone_and_another_has_come(
+    daemon: Daemon, connect: Connect
+) -> None:
+    high, liar = connect(name="service", priority="high"), connect(name="liar", priority="low")
+    service, spin = Service(high), liar.load(PTX).kernel("spin")
+    service.steps(20)
+
+    def lie() -> None:
+        for number in range(40):
+            spin.launch(20_000_000 if number == 39 else 20_000, grid=WHOLE, block=128)
+        liar.synchronize()
+
+    with beside(lie):
+        while not explain(daemon, high).gated.gate.delays:
+            service.steps(5)
+    cause = liar.identifier
+
+    def delayed_by() -> str | None:
+        return explain(daemon, high).gated.gate.delayed_by
+
+    assert delayed_by() == cause
+    liar.close()
+    while explain(daemon, high).beside:
+        pass
+    assert delayed_by() == cause
+    other = connect(name="innocent", priority="low")
+    batch(other, 20_000, 132)()
+    assert [each.session.session for each in explain(daemon, high).beside] == [other.identifier]
+    assert delayed_by() == cause
+
+
 def test_durations_that_change_all_the_time_are_counted_as_wrong(daemon: Daemon, connect: Connect) -> None:
     low = connect(name="poison", priority="low", isolated=True)
     spin = low.load(PTX).kernel("spin")

@@ -336,6 +336,11 @@ void delays_are_put_down_to_who_caused_them() {
     CHECK_EQUAL(suffered.blames, 1);
     CHECK_EQUAL(caused.delays.count, 1u);
     CHECK_EQUAL(suffered.over_bound, 1u);
+    policy->closed(1, now);
+    CHECK_EQUAL(policy->statistics(0).blames, 1);
+    policy->opened(1, 5, 1, now);  // another
+    CHECK_EQUAL(policy->statistics(0).blames, -1);
+    CHECK_EQUAL(policy->statistics(1).delays.count, 0u);
 }
 
 void unknown_kernels_run_one_at_a_time_on_the_middle_partition() {
