@@ -388,7 +388,7 @@ class Core {
     KernelNames names_;
     // By function and attributes; the dispatch thread's.
     std::unordered_map<uint64_t, KernelIdentity> variants_;
-    // Of the sessions that a trace may name, by serial number; and those of them that are over, as they ended.
+    // Of the sessions that a trace may name, by serial number; those of them that are over, as they ended.
     std::map<uint32_t, std::string> ids_;
     std::deque<uint32_t> over_;
     Trace trace_;
