@@ -10,9 +10,10 @@ policy and profile, which starts knowing nothing; ``streams`` (stream priorities
 launch for themselves, without a gate. The first ``--warmup`` seconds are not counted.
 
 Reported, each side against itself without the other: the high side's step time (the worst of its
-workloads), the low side's throughput, and the latter also against policy ``streams`` (1 where that leaves it
-nothing). The two runs alone
-and ``streams`` last 2 and 3 seconds at most: they repeat. The same input gives the same output.
+workloads), the low side's throughput (of operations at hand when the time begins or ends, the part within it
+counts), and the latter also against policy ``streams`` (1 where that leaves it nothing). The two runs alone
+and ``streams`` last 2 seconds, or 40 iterations of the longest workload, at most: they repeat. The
+same input gives the same output.
 """
 
 from __future__ import annotations

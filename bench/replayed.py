@@ -211,7 +211,7 @@ def ratios(
         return sum(float(tenant["work"]) for tenant in run["low"])
 
     if not work(low):
-        raise ReplayError("no operation of a low-priority workload ended in time: use more --seconds")
+        raise ReplayError("no low-priority workload has done anything in time: use more --seconds")
     refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
     decisions: dict[str, Any] = {
         kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("whole", "confined", "waited")

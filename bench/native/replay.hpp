@@ -60,7 +60,7 @@ struct Decisions {
 struct TenantResult {
     std::vector<Nanoseconds> iterations;  // lengths of those that ended within the time
     std::vector<size_t> kinds;            // which of the program's each was
-    double work = 0;                      // recorded durations of completed operations, per nanosecond
+    double work = 0;                      // recorded durations of what was done, per nanosecond
     Decisions decisions;
     scheduling::SessionStatistics statistics;
 };

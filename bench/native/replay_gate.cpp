@@ -407,10 +407,24 @@ inline void Gate::finish(Session& session, Nanoseconds seen) {
     sooner(session.head_at);
 }
 
+// Of what it is at, as much as is over.
+double Gate::begun_work(const Session& session, Nanoseconds now) const {
+    double work = 0;
+    for (const Stream& stream : session.streams)
+        if (const Gpu::AtHand at_hand = gpu_.at_hand(stream.on_gpu, now); at_hand.over > 0)
+            work += at_hand.over * static_cast<double>(session.program->operations[at_hand.tag].duration);
+    return work;
+}
+
 void Gate::run(Result& result) {
     for (Session& session : sessions_) begin(session, static_cast<Nanoseconds>(random_.uniform() * 1e6));
     std::vector<Completion> completions;
     bool warm = false;
+    const auto count_from_here = [&] {
+        warm = true;
+        gpu_.forget_use();
+        for (Session& session : sessions_) session.work -= begun_work(session, settings_.warmup);
+    };
     due_ = due();
     for (;;) {
         const Nanoseconds next = gpu_.next();
@@ -420,15 +434,14 @@ void Gate::run(Result& result) {
             due_ = due();
             continue;
         }
-        if (!warm && next >= settings_.warmup) {
-            warm = true;
-            gpu_.forget_use();
-        }
+        if (!warm && next >= settings_.warmup) count_from_here();
         completions.clear();
         gpu_.advance(std::min({due_, end_ - 1, warm ? Gpu::never : settings_.warmup - 1}), completions);
         for (const Completion& completion : completions) complete(completion);
     }
+    if (!warm) count_from_here();
     for (Session& session : sessions_) {
+        session.work += begun_work(session, end_);
         session.result.work = session.work / static_cast<double>(settings_.seconds);
         session.result.statistics = policy_->statistics(session.index);
         (session.high ? result.high : result.low).push_back(std::move(session.result));

@@ -90,6 +90,7 @@ class Gate {
     void describe(const Session& session, scheduling::Work& work) const;
     void observe(const Notice& notice);
     void complete(const Completion& completion);
+    double begun_work(const Session& session, Nanoseconds now) const;
     void finish(Session& session, Nanoseconds seen);
 
     const Settings& settings_;

@@ -81,6 +81,38 @@ inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>
     start_next(number, completions);
 }
 
+Gpu::AtHand Gpu::at_hand(uint16_t number, Nanoseconds time) const {
+    const Stream& stream = streams_[number];
+    if (!stream.running) return {};
+    const Shape& shape = *stream.current.shape;
+    const auto part = [](Nanoseconds of, Nanoseconds whole) {
+        return std::clamp(static_cast<double>(of) / static_cast<double>(whole), 0.0, 1.0);
+    };
+    AtHand found{stream.current.tag};
+    switch (shape.unit) {
+        case Shape::Unit::mark:
+            break;
+        case Shape::Unit::alone:
+            found.over = part(time - stream.started, shape.duration);
+            break;
+        case Shape::Unit::to_device:
+        case Shape::Unit::to_host: {
+            const CopyEngine& engine = engines_[shape.unit == Shape::Unit::to_host ? 1 : 0];
+            if (engine.running == number) found.over = part(time - engine.began, shape.duration);
+            break;
+        }
+        case Shape::Unit::multiprocessors: {
+            if (stream.pending + stream.resident == 0) break;  // it has not begun
+            double left = stream.pending;
+            for (const Wave& wave : waves_)
+                if (wave.end > 0 && wave.stream == number)
+                    left += part(wave.end - time, wave.end - wave.began) * wave.blocks * (wave.ahead + 1);
+            found.over = std::max(0.0, 1 - left / shape.blocks);
+        }
+    }
+    return found;
+}
+
 void Gpu::advance(Nanoseconds until, std::vector<Completion>& completions) {
     while (completions.empty() && next() <= until) step(completions);
 }
@@ -169,6 +201,7 @@ inline void Gpu::start_copy(unsigned number, Nanoseconds time) {
         engine.waiting.begin(), engine.waiting.end(),
         [this](uint16_t left, uint16_t right) { return streams_[left].priority < streams_[right].priority; });
     engine.running = *best;
+    engine.began = time;
     schedule(time + streams_[*best].current.shape->duration, Kind::engine_end, *best);
     engine.waiting.erase(best);
 }

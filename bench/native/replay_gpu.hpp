@@ -157,6 +157,12 @@ class Gpu {
         stream.current = entry;
         start(number, nullptr);
     }
+    // What a stream is at, and how much of that is over: of a kernel, of its blocks and their time.
+    struct AtHand {
+        uint32_t tag = 0;
+        double over = 0;  // 0 to 1
+    };
+    AtHand at_hand(uint16_t stream, Nanoseconds time) const;
     bool idle(uint16_t stream) const { return !streams_[stream].running && streams_[stream].queue.empty(); }
 
     static constexpr Nanoseconds never = INT64_MAX;
@@ -237,6 +243,7 @@ class Gpu {
     struct CopyEngine {
         std::vector<uint16_t> waiting;
         int running = -1;
+        Nanoseconds began = 0;  // that one
     };
     std::array<CopyEngine, 2> engines_;
     Agenda events_;

@@ -118,11 +118,25 @@ void Threads::complete(const Completion& completion) {
     begin(number, over + thread.program->iterations[thread.iteration++].pause);
 }
 
+// Of what it is at, as much as is over.
+double Threads::begun_work(const Thread& thread, Nanoseconds now) const {
+    double work = 0;
+    for (const uint16_t stream : thread.streams)
+        if (const Gpu::AtHand at_hand = gpu_.at_hand(stream, now); at_hand.over > 0)
+            work += at_hand.over * static_cast<double>(thread.program->operations[at_hand.tag].duration);
+    return work;
+}
+
 void Threads::run(Result& result) {
     for (unsigned number = 0; number < threads_.size(); ++number)
         begin(number, static_cast<Nanoseconds>(random_.uniform() * 1e6));
     std::vector<Completion> completions;
     bool warm = false;
+    const auto count_from_here = [&] {
+        warm = true;
+        gpu_.forget_use();
+        for (Thread& thread : threads_) thread.work -= begun_work(thread, settings_.warmup);
+    };
     for (;;) {
         const Nanoseconds next = gpu_.next();
         Nanoseconds call = Gpu::never;
@@ -134,15 +148,14 @@ void Threads::run(Result& result) {
             launch(who, call);
             continue;
         }
-        if (!warm && next >= settings_.warmup) {
-            warm = true;
-            gpu_.forget_use();
-        }
+        if (!warm && next >= settings_.warmup) count_from_here();
         completions.clear();
         gpu_.advance(std::min({call, end_ - 1, warm ? Gpu::never : settings_.warmup - 1}), completions);
         for (const Completion& completion : completions) complete(completion);
     }
+    if (!warm) count_from_here();
     for (Thread& thread : threads_) {
+        thread.work += begun_work(thread, end_);
         thread.result.work = thread.work / static_cast<double>(settings_.seconds);
         (thread.high ? result.high : result.low).push_back(std::move(thread.result));
     }

@@ -26,6 +26,7 @@ class Threads {
     void begin(unsigned number, Nanoseconds at);
     void launch(unsigned number, Nanoseconds now);
     void complete(const Completion& completion);
+    double begun_work(const Thread& thread, Nanoseconds now) const;
 
     const Settings& settings_;
     Gpu gpu_;

@@ -381,9 +381,23 @@ def test_what_lasts_no_time_is_counted() -> None:
     assert found["lp_ratio"] > 0.8
 
 
+def test_what_does_not_end_in_time_counts_in_part() -> None:
+    """As many of them end alone as beside kernels that take the GPU for a tenth of the time."""
+    high, low = [kernel("high", 132, 100.0)], [kernel("low", 132 * 31_000, 310_000.0)]
+    found = compared(high, low, pause_us=900.0, policy="streams")
+    assert found["lp_ratio"] == pytest.approx(0.9, abs=0.05)
+    assert found["lp_of_bound"] == 1.0
+    # Here one alone that began before the time is counted, and ends in it.
+    found = compared(high, low, pause_us=900.0, policy="exclusive")
+    assert 0.1 < found["lp_ratio"] < 0.2
+
+
 def test_beside_what_never_leaves_the_gpu_nothing_is_all_there_is() -> None:
-    busy, endless = [kernel("high", 132 * 100, 1e5)], [kernel("low", 132 * 100, 1e5)]
-    found = compared(busy, endless, pause_us=0.0)
+    # While one of the two is launched anew the blocks of the other have the GPU.
+    busy = [Workload(name, 1.0, (kernel(name, 132 * 100, 1e5),), 0.0) for name in ("high", "higher")]
+    endless = Workload("low", 1.0, (kernel("low", 132 * 100, 1e5),), 0.0)
+    setup = Setup(seconds=1.0, warmup=0.2)
+    found = Replayer([*busy, endless]).compare(["high", "higher"], ["low"], setup)
     assert found["lp_ratio"] == 0.0
     assert found["lp_of_bound"] == 1.0
 
