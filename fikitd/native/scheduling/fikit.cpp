@@ -9,20 +9,6 @@
 
 namespace fikit::scheduling {
 
-void Fikit::opened(unsigned session, int level, double weight, Nanoseconds now) {
-    Levels::opened(session, level, weight, now);
-    statistics_[session] = {};
-    statistics_[session].bound = bounds_.delay_least;
-    guests_[session] = {};
-    spared_[session] = 0;
-    // It has delayed nobody, whatever the one before it of this number did.
-    for (SessionStatistics& each : statistics_)
-        if (each.blames == static_cast<int>(session)) each.blames = -1;
-    for (High& high : highs_)
-        if (high.suspect == session) high.suspect = max_sessions;
-    if (level == highest_level) enlist(session, now);
-}
-
 void Fikit::enlist(unsigned session, Nanoseconds now) {
     for (unsigned number = 0; number < predictors; ++number) {
         if ((used_ >> number & 1) != 0) continue;

@@ -6,6 +6,20 @@
 
 namespace fikit::scheduling {
 
+inline void Fikit::opened(unsigned session, int level, double weight, Nanoseconds now) {
+    Levels::opened(session, level, weight, now);
+    statistics_[session] = {};
+    statistics_[session].bound = bounds_.delay_least;
+    guests_[session] = {};
+    spared_[session] = 0;
+    // It has delayed nobody, whatever the one before it of this number did.
+    for (SessionStatistics& each : statistics_)
+        if (each.blames == static_cast<int>(session)) each.blames = -1;
+    for (High& high : highs_)
+        if (high.suspect == session) high.suspect = max_sessions;
+    if (level == highest_level) enlist(session, now);
+}
+
 // Launches that one look saw completed, on one stream: what they took beyond what was foreseen is their
 // interference with what ran beside them. `look`: which it was; `before`: when what is before them was over.
 inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
