@@ -318,6 +318,7 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
     if (node->graph->has_memory()) return CUDA_ERROR_NOT_SUPPORTED;
     for (Node* const other : node->graph->nodes) other->before.remove(node);
     node->graph->nodes.remove(node);
+    captures.forget(*node);
     delete node;
     return CUDA_SUCCESS;
 }

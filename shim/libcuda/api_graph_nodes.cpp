@@ -248,10 +248,12 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS* parameters) {
     const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL);
     if (node == nullptr || parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Function* const function = function_of(node->function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const LaunchShape& shape = node->shape;
     *parameters = {};
     // The runtime finds its own name for a library's kernel, which is what it launched, by that field alone.
-    if (function_of(node->function)->module->library != nullptr)
+    if (function->module->library != nullptr)
         parameters->kern = reinterpret_cast<CUkernel>(node->function);
     else
         parameters->func = node->function;

@@ -1,5 +1,6 @@
 #include "capture.hpp"
 
+#include <memory>
 #include <new>
 
 namespace fikit::shim {
@@ -27,11 +28,12 @@ CUresult Captures::begin(CUstream handle, uint32_t stream, CUstreamCaptureMode m
         else if (!branch->last.add(node))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    std::unique_ptr<Graph> unused;  // ends, which captures hear of, once the mutex is free
     const Locked lock(mutex_);
     if (of_[stream] != nullptr) result = CUDA_ERROR_ILLEGAL_STATE;
     if (result != CUDA_SUCCESS) {
         delete capture;
-        if (into == nullptr) delete graph;
+        if (into == nullptr) unused.reset(graph);
         delete branch;
         return result;
     }
@@ -48,6 +50,7 @@ CUresult Captures::begin(CUstream handle, uint32_t stream, CUstreamCaptureMode m
 }
 
 CUresult Captures::end(uint32_t stream, Graph** graph) {
+    std::unique_ptr<Graph> unused;
     const Locked lock(mutex_);
     Capture* const capture = of_[stream] != nullptr ? of_[stream]->capture : nullptr;
     if (graph == nullptr && (capture == nullptr || !capture->given)) return CUDA_ERROR_INVALID_VALUE;
@@ -68,7 +71,7 @@ CUresult Captures::end(uint32_t stream, Graph** graph) {
     if (result == CUDA_SUCCESS && graph != nullptr)
         *graph = capture->graph;
     else if (!capture->given)
-        delete capture->graph;
+        unused.reset(capture->graph);
     delete capture;
     return result;
 }
@@ -96,6 +99,7 @@ void Captures::close(Capture* capture) {
 
 void Captures::abandon(uint32_t stream) {
     if (!capturing(stream)) return;
+    std::unique_ptr<Graph> unused;
     const Locked lock(mutex_);
     if (of_[stream] == nullptr) return;  // another thread has ended it
     Capture* const capture = of_[stream]->capture;
@@ -106,8 +110,28 @@ void Captures::abandon(uint32_t stream) {
         return;
     }
     close(capture);
-    if (!capture->given) delete capture->graph;
+    if (!capture->given) unused.reset(capture->graph);
     delete capture;
+}
+
+void Captures::forget_graph(const Graph& graph) {
+    const Locked lock(mutex_);
+    for (uint32_t stream = 0; stream < streams(); ++stream) {
+        if (of_[stream] == nullptr || of_[stream]->capture->graph != &graph) continue;
+        of_[stream]->capture->graph = nullptr;
+        of_[stream]->capture->spoilt = true;
+    }
+}
+
+// What comes next depends on it no more.
+void Captures::forget_node(const Node& node) {
+    const Locked lock(mutex_);
+    for (uint32_t stream = 0; stream < streams(); ++stream) {
+        if (of_[stream] == nullptr || of_[stream]->capture->graph != node.graph) continue;
+        of_[stream]->last.remove(&node);
+        of_[stream]->capture->left.remove(&node);
+        of_[stream]->capture->shrunk = true;
+    }
 }
 
 // Does the origin come after what every other stream did last? A capture's nodes stand after what they depend
@@ -206,9 +230,11 @@ CUresult Captures::join(CUstream handle, uint32_t stream, const Event& event) {
             branch->capture = each->capture;
             enter(handle, stream, branch);
         }
-        for (size_t i = 0; i < event.captured_count; ++i)
-            if (!branch->last.contains(event.captured[i]) && !branch->last.add(event.captured[i]))
-                return CUDA_ERROR_OUT_OF_MEMORY;
+        for (size_t i = 0; i < event.captured_count; ++i) {
+            Node* const node = event.captured[i];
+            if (each->capture->shrunk && !each->capture->graph->nodes.contains(node)) continue;
+            if (!branch->last.contains(node) && !branch->last.add(node)) return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         return CUDA_SUCCESS;
     }
     return spoil(stream, CUDA_ERROR_INVALID_VALUE);

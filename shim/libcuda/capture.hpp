@@ -35,6 +35,13 @@ class Captures {
                          CUgraphNode const*& last, CUgraphEdgeData const*& edges, size_t& count);
     // The stream ends, and with it the capture that it began.
     void abandon(uint32_t stream);
+    // A graph, or a node of one, ends while it is captured into.
+    void forget(const Graph& graph) {
+        if (!none()) forget_graph(graph);
+    }
+    void forget(const Node& node) {
+        if (!none()) forget_node(node);
+    }
 
     // The stream is capturing: a node for what it does next. `fill_in` completes it, and may fail.
     template <class FillIn>
@@ -69,6 +76,7 @@ class Captures {
         pthread_t thread;
         bool spoilt;
         bool given;        // the graph was there before
+        bool shrunk;       // nodes of it have ended, which events may name still
         List<Node*> left;  // the last ones of streams destroyed meanwhile
     };
     // A stream in a capture: what its next node depends on.
@@ -90,6 +98,8 @@ class Captures {
     uint32_t& blocking(const Branch& branch) { return blocking_[process.number_of(*branch.context)]; }
     void leave(uint32_t stream);
     void close(Capture* capture);
+    void forget_graph(const Graph& graph);
+    void forget_node(const Node& node);
     CUresult look_at(uint32_t stream, InCapture in_capture);
     CUresult refuse_unsafe();
     CUresult refuse_all(const Context& context);

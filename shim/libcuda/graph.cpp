@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "../records.hpp"
+#include "capture.hpp"
 #include "copies.hpp"
 #include "graph_memory.hpp"
 
@@ -247,6 +248,7 @@ bool Node::add_body(Graph* body) {
 
 Graph::~Graph() {
     wipe(magic);
+    captures.forget(*this);
     if (conditions != nullptr) conditions->release();
     for (Node* const node : nodes) delete node;
     for (const Kept& each : kept) each.object->release(each.count);

@@ -252,6 +252,11 @@ def test_a_program_that_is_linked_prints_the_same(
         assert shared(program) == alone
 
 
+def test_graphs_that_end_while_they_are_captured_into(shared: Runner, build: Callable[..., str]) -> None:
+    """What has been freed reads otherwise at once, so that who looks there still is found out."""
+    assert shared(build("captured_ends"), MALLOC_PERTURB_="90") == (0, "went on\n", "")
+
+
 def test_callbacks_are_told_of_a_fault(shared: Runner, build: Callable[..., str]) -> None:
     code, output, _ = shared(build("told_of_faults"))  # as on an H200; the simulated driver calls none
     assert (code, output) == (0, "700 700, 0\n700\n")
