@@ -20,6 +20,11 @@ uint64_t bytes_wanted(const Session& session) {
         std::memcpy(&request, operation.payload(), sizeof request);
         return request.size + Arena::granule;
     }
+    if (call == fikit_call_memory_create) {
+        fikit_request_memory_create request;
+        std::memcpy(&request, operation.payload(), sizeof request);
+        return request.size;
+    }
     if (call == fikit_call_module_load)
         return session.compiled != nullptr ? session.compiled->variable_bytes : 0;
     fikit_request_array_create request;

@@ -79,11 +79,17 @@ void Arena::unmap(CUdeviceptr address) {
     extents_.erase(extent);
 }
 
-// A new one, when none is kept. What is kept must not be why the limit is exceeded or the device is full.
+// What is kept must not be why the limit is exceeded.
+bool Arena::make_room(uint64_t size, uint64_t limit) {
+    if (!fits(size, limit)) return false;
+    if (limit != 0 && mapped_ > limit - size) trim();
+    return true;
+}
+
+// A new one, when none is kept. Nor must what is kept be why the device is full.
 CUresult Arena::take_extent(uint64_t size, uint64_t limit, CUdeviceptr& address) {
     if (take_kept(size, limit, address)) return CUDA_SUCCESS;
-    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (limit != 0 && mapped_ > limit - size) trim();
+    if (!make_room(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = map(size, address);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || kept_.empty()) return result;
     trim();
@@ -178,7 +184,7 @@ void Arena::trim(Nanoseconds before) {
 }
 
 CUresult Arena::create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle) {
-    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!make_room(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -198,7 +204,7 @@ void Arena::destroy(uint64_t size, CUmemGenericAllocationHandle handle) {
 }
 
 CUresult Arena::charge(uint64_t size, uint64_t limit) {
-    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!make_room(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
     mapped_ += size;
     return CUDA_SUCCESS;
 }

@@ -94,6 +94,7 @@ class Arena {
         std::map<uint64_t, uint64_t> pieces;  // offset -> size
     };
 
+    bool make_room(uint64_t size, uint64_t limit);
     CUresult take_extent(uint64_t size, uint64_t limit, CUdeviceptr& address);
     CUresult map(uint64_t size, CUdeviceptr& address);
     void unmap(CUdeviceptr address);

@@ -132,21 +132,20 @@ CUresult ProgramCalls::array_create(const fikit_request_array_create& request,
     SessionArray array{request.shape, nullptr, {}, memory_bytes(request.shape)};
     const std::lock_guard lock(core_.memory_mutex_);
     Arena& arena = *session_.arena;
-    CUresult result = core_.within_limits(session_, array.bytes, true,
-                                          [&](uint64_t limit) { return arena.charge(array.bytes, limit); });
-    if (result != CUDA_SUCCESS) return result;
-    result = make(driver_, array);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && arena.kept_bytes() > 0) {
-        arena.trim();
-        array.levels.clear();
-        result = make(driver_, array);
-    }
+    const CUresult result = core_.within_limits(session_, array.bytes, true, [&](uint64_t limit) {
+        CUresult made = arena.charge(array.bytes, limit);
+        if (made != CUDA_SUCCESS) return made;
+        made = make(driver_, array);
+        if (made == CUDA_ERROR_OUT_OF_MEMORY && arena.kept_bytes() > 0) {
+            arena.trim();
+            array.levels.clear();
+            made = make(driver_, array);
+        }
+        if (made != CUDA_SUCCESS) arena.discharge(array.bytes);
+        return made;
+    });
     reply.bytes = array.bytes;
-    if (result == CUDA_SUCCESS)
-        session_.arrays.emplace(request.handle, std::move(array));
-    else
-        arena.discharge(array.bytes);
-    core_.account_memory(session_);
+    if (result == CUDA_SUCCESS) session_.arrays.emplace(request.handle, std::move(array));
     return result;
 }
 

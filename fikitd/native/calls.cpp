@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 #include <descriptors.hpp>
+#include <utility>
 
 #include "core.hpp"
 #include "images.hpp"
@@ -35,7 +36,7 @@ class CallHandler {
         } catch (const std::bad_alloc&) {
             status = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (again_) return false;
+        if (again_ || is_to_wait(status)) return false;
         fikit_inbox* inbox = session_.inbox_header();
         inbox->call_status = static_cast<int32_t>(status);
         inbox->call_bytes = bytes_;
@@ -46,6 +47,14 @@ class CallHandler {
     }
 
   private:
+    // The first time that the device has no room, the dispatch thread sees to it that what is on its way back
+    // is there, and that nobody keeps any.
+    bool is_to_wait(CUresult status) {
+        const bool full = std::exchange(session_.device_was_full, false);
+        session_.short_of_memory = full && status == CUDA_ERROR_OUT_OF_MEMORY && !session_.short_of_memory;
+        return session_.short_of_memory;
+    }
+
     CUresult answer(const fikit_call_record& call) {
         const uint8_t* payload = session_.head->payload();
         switch (call.call) {
@@ -109,11 +118,7 @@ class CallHandler {
                 again_ = !session_.arena->take(request.size, limit, address, reply.size);
                 return CUDA_SUCCESS;
             }
-            const CUresult taken = session_.arena->allocate(request.size, limit, address, reply.size);
-            // The first time, the dispatch thread sees to it that the other sessions keep nothing.
-            const bool full = taken == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
-            again_ = session_.short_of_memory = full && !session_.short_of_memory;
-            return taken;
+            return session_.arena->allocate(request.size, limit, address, reply.size);
         };
         const CUresult result = core_.within_limits(session_, Arena::growth(request.size), !at_once_, take);
         if (again_ || result != CUDA_SUCCESS) return result;

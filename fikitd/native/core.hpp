@@ -319,8 +319,10 @@ class Core {
     template <class Take>
     CUresult within_limits(Session& session, uint64_t bytes, bool thorough, const Take& take) {
         const bool room = ledger_.reserve(bytes, session.tenant_limit, thorough);
-        const CUresult result =
-            take(room ? session.memory_limit : std::max<uint64_t>(session.arena->used_bytes(), 1));
+        const uint64_t limit =
+            room ? session.memory_limit : std::max<uint64_t>(session.arena->used_bytes(), 1);
+        const CUresult result = take(limit);
+        session.device_was_full = result == CUDA_ERROR_OUT_OF_MEMORY && session.arena->fits(bytes, limit);
         account_memory(session);
         if (room) ledger_.give_back(bytes);
         return result;

@@ -352,7 +352,8 @@ struct Session {
     std::atomic<bool> call_pending{false};  // likewise; the ring is not read meanwhile
     Nanoseconds call_since = 0;             // it waits for the driver since then; 0: that compiles
     std::atomic<bool> call_again{false};    // set by a worker: the call at the head was not answered yet
-    bool short_of_memory = false;           // the device had no room for what it asks for (worker)
+    bool device_was_full = false;           // and not the limits, for what a call takes (worker)
+    bool short_of_memory = false;           // so the call at the head has waited for room (worker)
     uint64_t calls_answered = 0;            // (worker)
 
     // Records that are behind a block, in order, as they came (backlog.cpp).

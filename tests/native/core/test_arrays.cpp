@@ -79,6 +79,26 @@ void what_arrays_count_as() {
     CHECK(memory_bytes({longest, longest, longest, CU_AD_FORMAT_FLOAT, 4, 0, 0}) == longest << 40);
 }
 
+// Nor is memory that another session keeps a reason to refuse one.
+void arrays_get_what_others_keep() {
+    Settings settings = hand_turned();
+    settings.keep_ns = 60'000'000'000;
+    Rig rig(settings);
+    Tenant tenant = rig.attach("a"), other = rig.attach("b");
+    uint64_t address = 0, charged = 0;
+    const auto before = null_driver::live();
+    rig.while_turning([&] { CHECK_EQUAL(other->memory_allocate(4u << 20, address, charged), 0); });
+    CHECK_EQUAL(other->memory_free(address), 0);
+    rig.settle();
+    null_driver::fail(Function::cuArray3DCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 1);
+    CHECK_EQUAL(create(rig, tenant, 1), 0);
+    CHECK_EQUAL(null_driver::live().mapped_bytes, before.mapped_bytes);
+    CHECK_EQUAL(memory_of(rig, "a"), 512u << 10);
+    null_driver::fail(Function::cuArray3DCreate_, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(create(rig, tenant, 2), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(memory_of(rig, "a"), 512u << 10);
+}
+
 void arrays_count_and_are_limited() {
     Rig rig;
     Tenant tenant;
@@ -356,6 +376,7 @@ int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(what_arrays_count_as),
         CASE(arrays_count_and_are_limited),
+        CASE(arrays_get_what_others_keep),
         CASE(shapes_are_not_believed),
         CASE(an_array_goes_after_the_work),
         CASE(a_session_s_end_gives_all_back),

@@ -17,6 +17,16 @@ uint64_t allocate(Rig& rig, Tenant& tenant, uint64_t bytes, Status expected = 0)
     return address;
 }
 
+// Memory that a program maps itself.
+void create(Rig& rig, Tenant& tenant, uint32_t handle, uint64_t bytes, Status expected = 0) {
+    const fikit_request_memory_create request = {handle, 0, bytes};
+    fikit_reply_memory_create answer{};
+    Reply reply{&answer, sizeof answer, 0};
+    rig.while_turning([&] {
+        CHECK_EQUAL(tenant->call(fikit_call_memory_create, {&request, sizeof request}, reply), expected);
+    });
+}
+
 // 2048 threads of each multiprocessor have one, which counts as memory of who asked for it; of the tenant,
 // too, when that session has ended.
 void stacks_only_grow_and_are_paid_for() {
@@ -98,7 +108,8 @@ void call_numbers_that_mean_nothing_end_the_session() {
     CHECK_EQUAL(rig.wait_ended().reason, "call: unknown number");
 }
 
-void memory_is_charged_and_returned() {
+// An allocation beyond the quota waits for what is on its way back, as cuMemFree would have.
+void charge_and_return(bool mapped_by_the_program) {
     Rig rig;
     Tenant tenant;
     CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 8u << 20), "");
@@ -108,7 +119,6 @@ void memory_is_charged_and_returned() {
     allocate(rig, tenant, 4u << 20, CUDA_ERROR_OUT_OF_MEMORY);
     allocate(rig, tenant, UINT64_MAX, CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 6u << 20);
-    // An allocation beyond the quota waits for what is on its way back, as cuMemFree would have.
     hold_all(rig);
     launch(tenant);
     CHECK_EQUAL(tenant->memory_free(large), 0);
@@ -118,12 +128,18 @@ void memory_is_charged_and_returned() {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         release_all(rig);
     });
-    allocate(rig, tenant, 4u << 20);
+    if (mapped_by_the_program)
+        create(rig, tenant, 1, 4u << 20);
+    else
+        allocate(rig, tenant, 4u << 20);
     later.join();
-    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 4u << 20);
+    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, mapped_by_the_program ? 0 : 4u << 20);
     CHECK_EQUAL(tenant->memory_free(large + 512), 0);
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
 }
+
+void memory_is_charged_and_returned() { charge_and_return(false); }
+void memory_that_a_program_maps_waits_for_room() { charge_and_return(true); }
 
 uint64_t free_bytes(Rig& rig, Tenant& tenant) {
     const fikit_request_memory_information request{};
@@ -176,8 +192,13 @@ void kept_memory_makes_room_when_it_is_wanted() {
     null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 1);
     allocate(rig, other, 4u << 20);
     CHECK_EQUAL(mapped(), 4u << 20);
+    CHECK_EQUAL(tenant->memory_free(allocate(rig, tenant, 6u << 20)), 0);
+    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 1);
+    create(rig, other, 1, 4u << 20);
+    CHECK_EQUAL(mapped(), 4u << 20);
     null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY);
     allocate(rig, other, 4u << 20, CUDA_ERROR_OUT_OF_MEMORY);  // full it is
+    create(rig, other, 2, 4u << 20, CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(tenant->memory_free(large + 512), 0);
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
 }
@@ -443,6 +464,7 @@ int main(int count, char** arguments) {
         CASE(stacks_only_grow_and_are_paid_for),
         CASE(call_numbers_that_mean_nothing_end_the_session),
         CASE(memory_is_charged_and_returned),
+        CASE(memory_that_a_program_maps_waits_for_room),
         CASE(freed_memory_is_kept_for_its_session),
         CASE(kept_memory_makes_room_when_it_is_wanted),
         CASE(too_much_is_not_kept),
