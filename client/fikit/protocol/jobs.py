@@ -114,7 +114,7 @@ class ReadLogs(Request, tag="read_logs", frozen=True):
 
 
 class Logs(Reply, tag="logs", frozen=True):
-    """``end``: the job is over and this was the last of its output."""
+    """``offset``: where the next piece begins; ``end``: this was the last, and the job is over."""
 
     data: bytes
     offset: Bytes

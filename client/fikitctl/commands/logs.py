@@ -47,7 +47,7 @@ class _Reader:
                 if piece.truncated and not truncated:
                     truncated = True
                     note(f"{self._stream} of {self._job} is longer than what is kept of it")
-                offset = piece.offset + len(piece.data)
+                offset = piece.offset
                 if piece.end or (not self._follow and not piece.data):
                     return
 

@@ -285,7 +285,7 @@ def test_other_people_s_words_do_not_steer_the_terminal(daemon: Daemon, fikitctl
 def _output(request: ReadLogs) -> Logs:
     data = {"stdout": b"out \xff\n", "stderr": b"err\n"}[request.stream][request.offset :]
     over = request.follow and not data
-    return Logs(data=data, offset=request.offset, end=over, truncated=False)
+    return Logs(data=data, offset=request.offset + len(data), end=over, truncated=False)
 
 
 def test_logs(daemon: Daemon, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

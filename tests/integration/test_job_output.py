@@ -1,0 +1,44 @@
+"""``fikitctl logs`` with a real daemon: what a job wrote, all of it, once."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import DEADLINE_SECONDS, Daemon
+from tests.integration.test_daemon_jobs import submit, wait_for
+
+LOGS = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()", "logs"]
+
+
+@pytest.mark.shares_daemon
+def test_output_of_many_pieces_is_whole(daemon: Daemon, client: Any) -> None:
+    job = client.ask(submit("seq 500000")).job
+    assert wait_for(client, job.job).state == "finished"
+    told = subprocess.run([*LOGS, job.job], env=daemon.environment(), capture_output=True, check=True)
+    assert told.stdout.split() == [str(number).encode() for number in range(1, 500_001)]
+
+
+@pytest.mark.shares_daemon
+def test_every_piece_is_followed(daemon: Daemon, client: Any, tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    os.mkfifo(words)
+    job = client.ask(submit(f"exec cat {words}")).job
+    following = [*LOGS, "-f", "--stream", "stdout", job.job]
+    with (
+        subprocess.Popen(following, env=daemon.environment(), stdout=subprocess.PIPE) as follower,
+        words.open("wb", buffering=0) as said,
+    ):
+        assert follower.stdout is not None
+        for word in (b"one\n", b"two\n", b"three\n", b"four\n"):
+            said.write(word)
+            assert select.select([follower.stdout], [], [], DEADLINE_SECONDS)[0], word
+            assert os.read(follower.stdout.fileno(), 100) == word
+        said.close()
+        assert follower.wait(DEADLINE_SECONDS) == 0
