@@ -62,6 +62,8 @@ class Job(Struct, frozen=True, kw_only=True):
     submitted_unix: float = 0.0
     started_unix: float | None = None
     ended_unix: float | None = None
+    ended_as: int = 0
+    """The how-manieth it was to end, which no clock decides; of those that an older daemon saw end: 0."""
     sessions: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
     """Those of them whose accounts are in ``usage``."""

@@ -7,7 +7,8 @@ and written by ``settle`` later; until then the runner's exit file says the same
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import structlog
@@ -29,6 +30,7 @@ class JobRecords:
         self._processes = processes
         self._log = structlog.get_logger()
         self._next = 1
+        self._ended = 0
         self._settling = trio.Lock()
         self._changed: dict[int, trio.Event] = {}
         self.known: dict[int, Job] = {}
@@ -37,6 +39,7 @@ class JobRecords:
         """Admitted, and not yet running."""
         self.coming: Counter[int] = Counter()
         """How many of each user are being written down, and so not yet known."""
+        self._needed: Counter[int] = Counter()
         self.keep_ended: Callable[[], int] = lambda: 1000
 
     async def load(self) -> None:
@@ -51,6 +54,7 @@ class JobRecords:
         statement = "SELECT value FROM settings WHERE name=?"
         highest = await self._store.readable(statement, lambda row: int(row[0]), (LAST_JOB,))
         self._next = 1 + max([await self._processes.highest(), *highest, *self.known])
+        self._ended = max((job.ended_as for job in self.known.values()), default=0)
 
     def find(self, job: str) -> Job | None:
         """A job by its identifier."""
@@ -61,6 +65,20 @@ class JobRecords:
         """A number that no job has had."""
         self._next += 1
         return self._next - 1
+
+    def next_end(self) -> int:
+        """A later one than any job has had."""
+        self._ended += 1
+        return self._ended
+
+    @contextmanager
+    def needed(self, job: Job) -> Iterator[None]:
+        """Not forgotten while inside, whatever becomes of it."""
+        self._needed[job.number] += 1
+        try:
+            yield
+        finally:
+            self._needed[job.number] -= 1
 
     async def changes(self, job: Job) -> None:
         """Return once the job has changed after this call."""
@@ -86,7 +104,9 @@ class JobRecords:
                     self.known.get(job.number) is job
                 ):  # else it has changed meanwhile, and must be written again
                     self.unsaved.discard(job.number)
-            over = [job for job in self.known.values() if job.over and job.number not in self.starting]
+            self._needed = +self._needed
+            kept = self.starting | self._needed.keys()
+            over = [job for job in self.known.values() if job.over and job.number not in kept]
             for job in surplus(over, self.keep_ended()):
                 await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
                 await self._processes.remove(job)
@@ -96,9 +116,9 @@ class JobRecords:
 
 
 def surplus(over: list[Job], most: int) -> list[Job]:
-    """Of jobs that are over, those to be forgotten: the oldest of whoever has most of them."""
+    """Of jobs that are over, those to be forgotten: the first to have ended of whoever has most of them."""
     by_user: dict[int, deque[Job]] = defaultdict(deque)
-    for job in over:
+    for job in sorted(over, key=lambda job: (job.ended_as, job.number)):
         by_user[job.uid].append(job)
     return [max(by_user.values(), key=len).popleft() for _ in range(len(over) - most)]
 

@@ -53,9 +53,10 @@ async def submit(caller: Caller, request: Submit) -> Reply:
     if not request.foreground:
         return Submitted(job=job.record(job.usage), environment=surroundings)
     caller.foreground.add(job.number)
-    while (now := daemon.jobs.known[job.number]).state == "queued":
-        async with caller.turn.waiting():
-            await daemon.jobs.changes(now)
+    with daemon.jobs.needed(job):
+        while (now := daemon.jobs.known[job.number]).state == "queued":
+            async with caller.turn.waiting():
+                await daemon.jobs.changes(now)
     if now.over:  # who is told of a job starts its process
         raise Unavailable(f"{now.job} was ended before it had begun: {now.reason or now.state}")
     return Submitted(job=now.record(now.usage), environment=surroundings)
@@ -185,8 +186,8 @@ async def wait(caller: Caller, request: Wait) -> Reply:
     """Until it is over, or the time is."""
     jobs = caller.daemon.jobs
     job = caller.daemon.job_of(caller.peer, request.job)
-    with trio.move_on_after(request.wait_ms / 1000):
-        while not (job := jobs.known.get(job.number, job)).over:
+    with jobs.needed(job), trio.move_on_after(request.wait_ms / 1000):
+        while not (job := jobs.known[job.number]).over:
             async with caller.turn.waiting():
                 await jobs.changes(job)
     return Waited(job=job.record(jobs.usage(job)))
@@ -201,14 +202,15 @@ async def read_logs(caller: Caller, request: ReadLogs) -> Reply:
         raise InvalidRequest(f"{request.job} is a foreground job: its output went to who started it")
     path = caller.daemon.directories.state / "jobs" / job.job / request.stream
     try:
-        with FileWatch(path.parent) as watch, trio.move_on_after(request.wait_ms / 1000):
-            while request.follow and not jobs.known.get(job.number, job).over:
-                if await in_thread(size_of, path) > request.offset:
-                    break
-                async with caller.turn.waiting():
-                    await either(watch, caller, job)
-        over = jobs.known.get(job.number, job).over
-        data, size = await in_thread(read_piece, path, request.offset)
+        with jobs.needed(job):
+            with FileWatch(path.parent) as watch, trio.move_on_after(request.wait_ms / 1000):
+                while request.follow and not jobs.known[job.number].over:
+                    if await in_thread(size_of, path) > request.offset:
+                        break
+                    async with caller.turn.waiting():
+                        await either(watch, caller, job)
+            over = jobs.known[job.number].over
+            data, size = await in_thread(read_piece, path, request.offset)
     except OSError as error:
         raise Unavailable(f"cannot read the output of {request.job}: {error.strerror}") from None
     offset = request.offset + len(data)
