@@ -19,7 +19,7 @@ import trio
 from fikit.unmodified import without_library
 
 from fikitd.processes import Process, spawn
-from fikitd.scarcity import once_there_is_a_thread
+from fikitd.scarcity import once_there_is_a_thread, once_there_is_room, patiently
 
 SLICE: Final = "fikitd.slice"
 SYSTEMD_SECONDS: Final = 30.0
@@ -93,7 +93,7 @@ async def launch(what: Launch) -> Process:
         *(part.replace("$", "$$") for part in what.command),
     )
     pid = int(await _systemd("systemctl", which, "show", "--property=MainPID", "--value", unit) or 0)
-    process = Process.by_pid(pid) if pid else None
+    process = await patiently(lambda: Process.by_pid(pid)) if pid else None
     if process is None:
         raise EndedAtOnce(f"{unit} ended at once")
     if not _belongs(pid, unit):  # the pid is somebody else's by now
@@ -111,9 +111,8 @@ async def set_cpu_weight(unit: str, cpu_weight: int) -> None:
 
 async def _systemd(*command: str) -> str:
     with trio.move_on_after(SYSTEMD_SECONDS) as patience:
-        result = await once_there_is_a_thread(
-            partial(trio.run_process, command, check=False, capture_stdout=True, capture_stderr=True)
-        )
+        run = partial(trio.run_process, command, check=False, capture_stdout=True, capture_stderr=True)
+        result = await once_there_is_room(lambda: once_there_is_a_thread(run))
     if patience.cancelled_caught:
         raise OSError(f"{command[0]} did not answer within {SYSTEMD_SECONDS:g} s")
     if result.returncode:

@@ -1,4 +1,4 @@
-"""What the whole system may be short of for a while: descriptors, memory, threads.
+"""What the whole system may be short of for a while: descriptors, memory, threads, processes.
 
 What has begun must not be given up, nor taken for over, because a file could not be opened just now.
 """
@@ -11,7 +11,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
-SCARCE: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+SCARCE: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
 PAUSE_SECONDS: Final = 0.1
 NO_THREAD: Final = ("can't start new thread",)
 """What Python says of it."""
@@ -45,10 +45,15 @@ async def once_there_is_a_thread(call: Callable[[], Awaitable[Result]]) -> Resul
 
 
 async def patiently(call: Callable[[], Result]) -> Result:
-    """Call it in a thread, until it is not refused for want of descriptors or memory."""
+    """Call it in a thread, until it is not refused for want of any of these."""
+    return await once_there_is_room(lambda: in_thread(call))
+
+
+async def once_there_is_room(call: Callable[[], Awaitable[Result]]) -> Result:
+    """Await it, again where it was refused for want of any of these."""
     while True:
         try:
-            return await in_thread(call)
+            return await call()
         except OSError as error:
             if error.errno not in SCARCE:
                 raise

@@ -10,6 +10,7 @@ Standard library only, one thread: it may fork safely and starts quickly.
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import signal
@@ -26,6 +27,9 @@ from fikitd.process_times import start_time
 CHUNK_BYTES: Final = 65536
 MARK_ROOM_BYTES: Final = 8192
 """Whole blocks of a file system are free once these are."""
+NO_PROCESS: Final = {errno.EAGAIN, errno.ENOMEM}
+"""There may be no other just now (fork(2)): a job that has waited for its turn is not given up for that."""
+PAUSE_SECONDS: Final = 0.1
 LINGER_SECONDS: Final = 1.0
 """After the command's end, read what is still in its pipes for at most this long."""
 
@@ -90,10 +94,17 @@ class Runner:
 
     def run(self) -> None:
         """Start the command, see it through, write down how it ended."""
-        if (self._directory / files.KILL).exists():
+        while not (self._directory / files.KILL).exists():
+            try:
+                self._pid, told = self._start()
+                break
+            except OSError as error:
+                if error.errno not in NO_PROCESS:
+                    raise
+            time.sleep(PAUSE_SECONDS)
+        else:
             self._end(128 + signal.SIGTERM, "")
             return
-        self._pid, told = self._start()
         pidfd = os.pidfd_open(self._pid)
         for output in self._outputs:
             os.close(output.writer)
@@ -183,7 +194,12 @@ class Runner:
         space = files.take_space(path)
         told, tell = os.pipe2(os.O_CLOEXEC)
         noted, note = os.pipe2(os.O_CLOEXEC)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            for descriptor in (space, told, tell, noted, note):
+                os.close(descriptor)
+            raise
         if pid == 0:
             os.close(note)
             become(self._spec, self._outputs, tell, noted)

@@ -32,7 +32,7 @@ from fikitd.process_group import owned, signal_group
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.quote import quoted
-from fikitd.scarcity import in_thread, patiently
+from fikitd.scarcity import in_thread, once_there_is_room, patiently
 
 NORMAL: Final = priority_level("normal")
 FORK_SECONDS: Final = 0.01
@@ -119,10 +119,11 @@ class JobProcesses:
                 yield number, directory
 
     async def start(self, job: Job) -> Process:
-        """Start the runner. Raises OSError; EndedAtOnce when it ran and is over."""
+        """Start the runner, once there may be one more process. Raises OSError; EndedAtOnce if it is over."""
         place = self.place(job)
         command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(place)]
-        return await launch(Launch(self._unit(job), command, place / RUNNER_LOG, {}, self._cpu_weight(job)))
+        what = Launch(self._unit(job), command, place / RUNNER_LOG, {}, self._cpu_weight(job))
+        return await once_there_is_room(lambda: launch(what))
 
     async def weigh(self, job: Job) -> None:
         """Give a job that runs the processor time of its priority, as far as we may.
