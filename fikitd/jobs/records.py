@@ -117,6 +117,8 @@ class JobRecords:
 
 def surplus(over: list[Job], most: int) -> list[Job]:
     """Of jobs that are over, those to be forgotten: the first to have ended of whoever has most of them."""
+    if len(over) <= most:
+        return []
     by_user: dict[int, deque[Job]] = defaultdict(deque)
     for job in sorted(over, key=lambda job: (job.ended_as, job.number)):
         by_user[job.uid].append(job)
