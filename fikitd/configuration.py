@@ -140,7 +140,13 @@ class TenantSection(Section, frozen=True):
     memory_limit_bytes: Annotated[
         Bytes | None, Meta(description="Device memory on one GPU; 0: all of it.")
     ] = None
-    max_sessions: Annotated[Count | None, Meta(description="Sessions at a time.")] = None
+    max_sessions: Annotated[
+        Count | None,
+        Meta(
+            description="Sessions at a time. An executor has 64 at most, "
+            "so more need several GPUs, or some that are isolated."
+        ),
+    ] = None
     max_jobs: Annotated[Count | None, Meta(description="Jobs queued and running at a time.")] = None
 
 
