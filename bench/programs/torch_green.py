@@ -13,7 +13,8 @@ for multiprocessors in (8, 32, 64):
     part = Green.create(multiprocessors, 0)
     part.set_context()
     y = x @ x
-    print(multiprocessors, y.abs().sum().item(), torch.nn.functional.conv2d(image, filters).abs().sum().item())
+    z = torch.nn.functional.conv2d(image, filters)
+    print(multiprocessors, y.abs().sum().item(), z.abs().sum().item())
     part.pop_context()
     # Made in the part, used outside of it.
     print("whole", (y + 1).sum().item(), (x @ x).abs().sum().item() == whole)

@@ -2,7 +2,7 @@
 
 HOST_POOLS = "kernels reach a host pool's memory without being let in"
 LIMITS = {
-    "test_driver_green.py::test_a_stream_of_a_green_context_keeps_to_its_sms": "the gate decides on which it runs",
+    "test_driver_green.py::test_a_stream_of_a_green_context_keeps_to_its_sms": "the gate decides",
     "test_driver_host_pools.py::test_a_kernel_that_is_not_let_into_a_host_pool": HOST_POOLS,
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
     "test_driver_waits.py::test_bringing_a_library_to_the_gpu_waits_for_running_kernels": "it is there",

@@ -153,7 +153,8 @@ def test_events_of_a_whole_green_context(cuda: Cuda, resource: Any) -> None:
 
 def test_what_resources_are_refused(cuda: Cuda, resource: Any, fails: Check) -> None:
     kind = cuda.CUdevResourceType
-    fails("INVALID_RESOURCE_TYPE", cuda.cuDeviceGetDevResource, cuda.device, kind.CU_DEV_RESOURCE_TYPE_INVALID)
+    none = kind.CU_DEV_RESOURCE_TYPE_INVALID
+    fails("INVALID_RESOURCE_TYPE", cuda.cuDeviceGetDevResource, cuda.device, none)
     groups, number, _rest = cuda.cuDevSmResourceSplitByCount(3, resource, 0, 32)
     assert (number, [group.sm.smCount for group in groups]) == (3, [32, 32, 32])
     fails("INVALID_RESOURCE_CONFIGURATION", cuda.cuDevSmResourceSplitByCount, 1, groups[0], 0, 8)
