@@ -41,8 +41,7 @@ struct SmPart {
     // The first `count` of these are the other's now.
     SmPart take(size_t count) {
         SmPart taken = {device, {}, steps, true};
-        for (size_t sm = 0; sm < most && taken.members.count() < count; ++sm)
-            taken.members[sm] = members[sm];
+        for (size_t sm = 0; sm < most && taken.members.count() < count; ++sm) taken.members[sm] = members[sm];
         members &= ~taken.members;
         return taken;
     }

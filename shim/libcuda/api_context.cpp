@@ -256,7 +256,8 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
     const Context* const context = thread.current();
     // A destroyed one still tells, of nothing (as on an H200).
     if (context == nullptr && thread.depth == 0) return no_context();
-    *flags = context == nullptr ? 0 : context->flags | (context->home->primary ? unsigned{CU_CTX_MAP_HOST} : 0);
+    *flags =
+        context == nullptr ? 0 : context->flags | (context->home->primary ? unsigned{CU_CTX_MAP_HOST} : 0);
     return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
-// Green contexts: beside a device's primary context, whose memory, modules and events are theirs too. On which
-// multiprocessors a kernel runs is the gate's to decide: what a green context has of them is told, not kept to.
+// Green contexts: beside a device's primary context, whose memory, modules and events are theirs too. On
+// which multiprocessors a kernel runs is the gate's to decide: what a green context has of them is told, not
+// kept to.
 #include <new>
 
 #include "entry.hpp"
@@ -26,7 +27,9 @@ Context* green_of(CUgreenCtx handle) {
 }
 
 // In what numbers multiprocessors are had, by compute capability (cuda.h, "Green Contexts").
-SmSteps steps_of(int major) { return major >= 9 ? SmSteps{8, 8} : major == 8 ? SmSteps{4, 2} : SmSteps{2, 2}; }
+SmSteps steps_of(int major) {
+    return major >= 9 ? SmSteps{8, 8} : major == 8 ? SmSteps{4, 2} : SmSteps{2, 2};
+}
 
 CUresult whole(Device& device, Multiprocessors& part) {
     if (const CUresult result = process.describe(device); result != CUDA_SUCCESS) return result;

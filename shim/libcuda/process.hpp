@@ -25,7 +25,7 @@ struct Context {
     unsigned wished;  // of a primary one, when it is retained anew
     unsigned references;
     bool primary;
-    Context* home;         // whose its memory, modules and events are: itself, or of a green one the primary one
+    Context* home;  // whose its memory, modules and events are: itself, or of a green one the primary one
     Multiprocessors part;  // of a green one
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one

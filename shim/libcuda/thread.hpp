@@ -34,7 +34,7 @@ struct Thread {
     }
 
     Context* current() const;  // nullptr: none, or one that is no more (process.hpp)
-    Context* home() const;  // whose what it makes is: the current one's; nullptr likewise
+    Context* home() const;     // whose what it makes is: the current one's; nullptr likewise
 };
 
 extern constinit thread_local Thread thread;
