@@ -40,14 +40,15 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     session->inbox_device = channel.inbox_device;
     session->ring =
         RingReader(session->outbox.data(), session->outbox.data() + header_bytes, settings_.ring_bytes);
-    Descriptor outbox(duplicate(session->outbox.descriptor())), inbox(duplicate(session->inbox.descriptor()));
     try {
+        Descriptor outbox(duplicate(session->outbox.descriptor()));
+        Descriptor inbox(duplicate(session->inbox.descriptor()));
         on_dispatch([&] { adopt(session); });
+        return {outbox.release(), inbox.release()};
     } catch (...) {
         unregister_when_idle(std::move(session->outbox), std::move(session->inbox));
         throw;
     }
-    return {outbox.release(), inbox.release()};
 }
 
 // A channel's memories, registered with the driver.

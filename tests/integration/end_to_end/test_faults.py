@@ -187,6 +187,27 @@ def test_an_executor_that_has_no_descriptor_for_a_daemon_keeps_its_sessions(
     session.synchronize()
 
 
+def test_an_executor_that_had_no_descriptor_for_a_session_serves_the_next(
+    daemon: Daemon, session: fikit.Session, connect_to: Callable[..., fikit.Session]
+) -> None:
+    """Whatever it lacked one for: the session's lifeline, its process, its channel, or to hand that over."""
+    (place,) = (daemon.place / "run").glob("x-*.sock")
+    executor = listener(place)
+    limits = resource.prlimit(executor, resource.RLIMIT_NOFILE)
+    refused = 0
+    for spare in range(12):
+        held = len(os.listdir(f"/proc/{executor}/fd"))
+        resource.prlimit(executor, resource.RLIMIT_NOFILE, (held + spare, limits[1]))
+        try:
+            connect_to().close()
+        except fikit.RefusedError:
+            refused += 1
+        resource.prlimit(executor, resource.RLIMIT_NOFILE, limits)
+        connect_to().close()
+    assert refused
+    session.synchronize()
+
+
 SHORT_OF_MEMORY = """
 from fikitd.executor.core import DispatchCore
 def short(call, answers):
