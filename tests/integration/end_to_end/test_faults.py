@@ -187,25 +187,43 @@ def test_an_executor_that_has_no_descriptor_for_a_daemon_keeps_its_sessions(
     session.synchronize()
 
 
+SHORT_OF_DESCRIPTORS = """
+import os, resource
+from itertools import count, islice
+from fikitd.executor.core import DispatchCore
+attach, left = DispatchCore.attach, iter([None, 0, None, 1, None, 2, None, 3])
+def short(*arguments):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if (most := next(left, None)) is not None:
+        held = {int(each) for each in os.listdir("/proc/self/fd")}
+        last = next(islice((each for each in count() if each not in held), most, None))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last, limits[1]))
+    try:
+        return attach(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+DispatchCore.attach = short
+from fikitd.executor.__main__ import main
+main()
+"""
+
+
 def test_an_executor_that_had_no_descriptor_for_a_session_serves_the_next(
-    daemon: Daemon, session: fikit.Session, connect_to: Callable[..., fikit.Session]
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
 ) -> None:
-    """Whatever it lacked one for: the session's lifeline, its process, its channel, or to hand that over."""
-    (place,) = (daemon.place / "run").glob("x-*.sock")
-    executor = listener(place)
-    limits = resource.prlimit(executor, resource.RLIMIT_NOFILE)
-    refused = 0
-    for spare in range(12):
-        held = len(os.listdir(f"/proc/{executor}/fd"))
-        resource.prlimit(executor, resource.RLIMIT_NOFILE, (held + spare, limits[1]))
+    """Whether it lacked one for the session's channel or to hand that over."""
+    command = json.dumps([sys.executable, "-P", "-c", SHORT_OF_DESCRIPTORS])
+    stopped_daemon.configure(settings=SETTINGS.replace("[executor]", f"[executor]\ncommand = {command}"))
+    stopped_daemon.start()
+    first, refused = connect_to(), 0
+    for _ in range(4):
         try:
             connect_to().close()
         except fikit.RefusedError:
             refused += 1
-        resource.prlimit(executor, resource.RLIMIT_NOFILE, limits)
         connect_to().close()
     assert refused
-    session.synchronize()
+    first.synchronize()
 
 
 SHORT_OF_MEMORY = """
