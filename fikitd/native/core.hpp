@@ -260,7 +260,7 @@ class Core {
     bool examine_attributes(Session& session, const SessionFunction& function);
     bool refuse_function(Session& session, uint32_t function);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
-    void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
+    void begin_trace(const Session& session, const InFlight& entry, Nanoseconds began, TraceRecord& trace);
     void report(Session& session, CUresult result);
     void count_step(Session& session, SessionStream& stream, uint32_t handle);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);

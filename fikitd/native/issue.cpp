@@ -280,6 +280,7 @@ void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL, high = session.level == scheduling::highest_level;
+    const Nanoseconds began = now_;
     if (session.head_kernel != nullptr && session.head_kernel->key != session.head_work.key) [[unlikely]]
         session.head_kernel = nullptr;  // it has waited, and another kernel has its entry
     if ((record.flags & FIKIT_WAITED) != 0 && high)
@@ -325,7 +326,7 @@ void Core::issue(Session& session, uint8_t where) {
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
-            begin_trace(session, entry, stream.queue->back_trace());
+            begin_trace(session, entry, began, stream.queue->back_trace());
         session.unmarked_work += entry.work.expected;
         entry.beside = beside_.enter(entry.work);
         policy_->issued(session.index, entry.work, now_);
@@ -355,15 +356,16 @@ void Core::decide_again(Session& session, SessionStream& stream, uint32_t handle
     policy_->arrived(session.index, session.head_work, now_);
 }
 
-// What the trace says of the head, as far as it is known when it is issued.
-void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace) {
+// What the trace says of the head, as far as it is known when it is issued: which `began` when it was let
+// through. By the end of the driver's calls it may have run.
+void Core::begin_trace(const Session& session, const InFlight& entry, Nanoseconds began, TraceRecord& trace) {
     const fikit_record& record = session.head->record();
     trace = {};
     trace.session = session.serial;
     trace.stream = record.stream;
     trace.op = record.op;
-    trace.arrived = entry.work.gated ? session.head_arrived : now_;
-    trace.issued = now_;
+    trace.arrived = entry.work.gated ? session.head_arrived : began;
+    trace.issued = began;
     trace.multiprocessors = entry.multiprocessors;
     if (entry.kernel != nullptr) {
         trace.name = entry.kernel->name;

@@ -131,8 +131,8 @@ uint64_t Core::set_trace(bool on) {
     uint64_t cursor = 0;
     on_dispatch([&] {
         if (on && !trace_.on()) {
-            trace_base_at_ = clock_.now();
             require(driver_, driver_.cuEventRecord_(trace_base_[0], monitor_), "cuEventRecord");
+            trace_base_at_ = clock_.now();
             trace_rebasing_ = false;
             trace_.start();
         } else if (!on) {

@@ -287,6 +287,23 @@ void a_trace_is_read_without_the_loop() {
     CHECK_EQUAL(read.back().name, "kernel");
 }
 
+// The driver's calls are no part of it.
+void a_trace_tells_of_as_much_waiting_as_the_account() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    rig.while_turning([&] { rig.core().set_trace(true); });
+    for (int i = 0; i < 20; ++i) launch(tenant);
+    rig.settle();
+    Snapshot all;
+    rig.while_turning([&] { all = rig.core().snapshot(); });
+    uint64_t cursor = 0, dropped = 0;
+    Nanoseconds waited = 0;
+    for (const NamedTrace& each : rig.core().read_trace(cursor, 100, dropped))
+        waited += each.record.issued - each.record.arrived;
+    CHECK_EQUAL(all.sessions.at(0).usage.launches, 20u);
+    CHECK_EQUAL(waited, all.sessions.at(0).usage.gate_wait_ns);
+}
+
 // However many others have come and gone, a session that lives is told of by its name.
 void a_trace_names_who_lives() {
     Settings settings = hand_turned();
@@ -381,6 +398,7 @@ int main(int count, char** arguments) {
         CASE(durations_are_free_of_the_timers_share),
         CASE(a_measured_session_waits_for_timers),
         CASE(a_trace_is_read_without_the_loop),
+        CASE(a_trace_tells_of_as_much_waiting_as_the_account),
         CASE(a_trace_names_who_lives),
         CASE(long_answers_are_given_in_pieces),
         CASE(a_flood_is_bounded),
