@@ -132,7 +132,7 @@ class Fikit final : public Levels {
                 static_cast<Nanoseconds>(static_cast<double>(bounds.delay_least) / bounds.delay_share);
     }
 
-    void opened(unsigned session, int level, double weight, Nanoseconds now) override;
+    inline void opened(unsigned session, int level, double weight, Nanoseconds now) override;
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
         if (sessions_[session].level == highest_level) discharge(session);
         Levels::changed(session, level, weight, now);
