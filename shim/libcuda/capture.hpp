@@ -49,7 +49,9 @@ class Captures {
     // An event recorded on a capturing stream stands for what the stream did so far; who waits for it joins.
     // `capture`: its number; 0: none.
     CUresult record(uint32_t stream, Event& event, uint64_t& capture);
-    CUresult join(CUstream handle, uint32_t stream, const Event& event);
+    // Not inlined: few waits are for an event in a capture, and the others would pay for this one's
+    // registers.
+    [[gnu::noinline]] CUresult join(CUstream handle, uint32_t stream, const Event& event);
     // Adds to what the stream's next node depends on, or replaces it.
     CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
     // What its captures have against a call that is given the stream, as a real driver asks before it looks
