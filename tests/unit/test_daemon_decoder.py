@@ -65,7 +65,7 @@ def test_what_is_no_frame_is_refused_with_a_reason(bad: bytes) -> None:
 def test_a_key_that_is_no_text_is_refused() -> None:
     decoder = p.Decoder(p.AnyRequest)
     decoder.feed(b"\x81\xa1\x80\x00")
-    with pytest.raises(p.ProtocolError, match="not a MessagePack frame: 'utf-8' codec can't decode"):
+    with pytest.raises(p.ProtocolError, match=r"(?i)not a MessagePack frame: .*utf-8"):
         decoder.frames()
 
 
