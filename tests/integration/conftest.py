@@ -329,3 +329,9 @@ def as_user() -> Callable[..., Any]:
         return text
 
     return run
+
+
+def of_a_runner(*command: str, uid: int = os.getuid(), gid: int = os.getgid()) -> dict[str, Any]:
+    """What a runner is told of a job that has this command, and little else."""
+    rest = {"environment": {}, "directory": "/", "groups": [], "output_limit_bytes": 100}
+    return {"command": list(command), "uid": uid, "gid": gid, **rest}

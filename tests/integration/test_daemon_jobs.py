@@ -15,7 +15,7 @@ import pytest
 from fikit import protocol as p
 
 from fikitd.jobs import files
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Daemon, of_a_runner
 
 SH = "/bin/sh"
 
@@ -199,16 +199,7 @@ def test_a_job_whose_runner_is_killed_leaves_no_process(daemon: Any, client: Any
 
 def test_a_runner_that_is_killed_before_it_has_noted_its_command_leaves_none(tmp_path: Path) -> None:
     directory, marker = tmp_path / "job-1", tmp_path / "marker"
-    spec: dict[str, Any] = {
-        "command": ["/usr/bin/touch", str(marker)],
-        "environment": {},
-        "directory": "/",
-        "uid": os.getuid(),
-        "gid": os.getgid(),
-        "groups": [],
-        "output_limit_bytes": 100,
-    }
-    files.prepare(directory, spec)
+    files.prepare(directory, of_a_runner("/usr/bin/touch", str(marker)))
     dies = (
         "import os, sys; from fikitd.jobs import files, runner; "
         "files.fill_space = lambda *_: os.kill(os.getpid(), 9); runner.main()"

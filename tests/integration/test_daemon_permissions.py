@@ -16,7 +16,7 @@ from fikit import protocol as p
 
 from fikitd.jobs import files
 from fikitd.main import main
-from tests.integration.conftest import Client, Daemon
+from tests.integration.conftest import Client, Daemon, of_a_runner
 
 NOBODY = 65534
 AsUser = Callable[[int, Callable[[], str]], str]
@@ -321,8 +321,7 @@ def test_others_in_the_group_of_a_background_job_are_left_alone(
 
 def test_a_command_is_its_users_before_it_is_noted(place: Path, others: Others) -> None:
     """Else whom a signal is meant for would not be found."""
-    spec = {"command": ["true"], "environment": {}, "directory": "/", "uid": NOBODY, "gid": NOBODY}
-    files.prepare(place / "job-1", {**spec, "groups": [], "output_limit_bytes": 100})
+    files.prepare(place / "job-1", of_a_runner("true", uid=NOBODY, gid=NOBODY))
     tells = (
         "from fikitd.jobs import files, runner\nfrom fikitd.process_group import owned\n"
         "real = files.fill_space\n"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fikit import protocol as p
 
 from fikitd.jobs import files
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Daemon, of_a_runner
 from tests.integration.test_daemon_jobs import submit, wait_for
 
 REFUSED = """
@@ -51,16 +49,7 @@ def test_jobs_whose_runners_cannot_be_started_wait(stopped_daemon: Daemon) -> No
 @pytest.mark.parametrize(("killed", "code"), [(False, 3), (True, 143)])
 def test_a_runner_waits_until_its_command_can_be_started(tmp_path: Path, killed: bool, code: int) -> None:
     directory, full = tmp_path / "job-1", tmp_path / "full"
-    spec: dict[str, Any] = {
-        "command": ["/bin/sh", "-c", "exit 3"],
-        "environment": {},
-        "directory": "/",
-        "uid": os.getuid(),
-        "gid": os.getgid(),
-        "groups": [],
-        "output_limit_bytes": 100,
-    }
-    files.prepare(directory, spec)
+    files.prepare(directory, of_a_runner("/bin/sh", "-c", "exit 3"))
     full.touch()
     program = f"full = {str(full)!r}\n{REFUSED}{RUNNER}"
     with subprocess.Popen([sys.executable, "-P", "-c", program, str(directory)]) as runner:
