@@ -1,6 +1,7 @@
 // What is known of kernels: durations as they were measured, by themselves and beside others' work, the gaps
 // behind them, and whose place a new one takes.
 #include <utility>
+#include <vector>
 
 #include "beside.hpp"
 #include "check.hpp"
@@ -135,6 +136,24 @@ void sampling_becomes_rare() {
     CHECK_EQUAL(entry.interval, KernelEntry::rarest);
     samples_in(5000, 50'000);
     CHECK_EQUAL(entry.median, 50'000u);
+}
+
+// What a program launches once a step, many kernels of it, is not measured in one and the same step: that one
+// would take far longer than the others.
+void kernels_of_a_step_are_measured_in_different_ones() {
+    static constexpr uint64_t kernels = 640, steps = 600;
+    std::vector<KernelEntry> entries(kernels);
+    for (uint64_t kernel = 0; kernel < kernels; ++kernel) entries[kernel].key = mix(0, kernel);
+    for (uint64_t step = 0; step < steps; ++step) {
+        uint64_t measured = 0;
+        for (KernelEntry& entry : entries) {
+            if (!entry.sample_now()) continue;
+            ++measured;
+            entry.measured(2'000);
+        }
+        if (step > 2 * KernelEntry::known_after) CHECK(measured < kernels / 12);
+    }
+    for (const KernelEntry& entry : entries) CHECK(entry.recent >= 8);
 }
 
 // Of long kernels, few of which are launched, each tells until the window is full, as that takes little of
@@ -312,6 +331,7 @@ int main(int count, char** arguments) {
         CASE(what_others_work_took_is_not_the_kernels),
         CASE(work_of_the_other_side_is_summed),
         CASE(sampling_becomes_rare),
+        CASE(kernels_of_a_step_are_measured_in_different_ones),
         CASE(long_kernels_are_soon_known),
         CASE(launches_far_ahead_are_not_all_measured),
         CASE(one_accident_is_not_what_to_expect),
