@@ -39,13 +39,17 @@ class Output:
 
     def __init__(self, path: Path, limit: int) -> None:
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.reader, False)  # the command may open /dev/stdout and take what was there
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._left = limit
         self._limit = limit
 
     def pump(self) -> bool:
         """Move what is there; False at the end."""
-        data = os.read(self.reader, CHUNK_BYTES)
+        try:
+            data = os.read(self.reader, CHUNK_BYTES)
+        except BlockingIOError:
+            return True
         if data and self._left > 0:
             kept = data[: self._left]
             try:
@@ -221,6 +225,8 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
         os.setsid()
         try:
             if os.geteuid() == 0:
+                for output in outputs:  # else its user may not open /dev/stderr, which is a pipe of ours
+                    os.fchown(output.writer, spec["uid"], spec["gid"])
                 os.setgroups(spec["groups"])
                 os.setresgid(spec["gid"], spec["gid"], spec["gid"])
                 os.setresuid(spec["uid"], spec["uid"], spec["uid"])

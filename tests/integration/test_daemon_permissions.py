@@ -103,6 +103,20 @@ def test_job_runs_as_who_submitted_it(daemon: Daemon, as_user: AsUser) -> None:
     assert text.endswith(("126)", "0)"))
 
 
+@pytest.mark.shares_daemon
+def test_a_job_opens_its_outputs_by_name(daemon: Daemon, as_user: AsUser) -> None:
+    """They are pipes that the runner has made, which is not the job's user."""
+
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        command = ["/bin/sh", "-c", "echo said > /dev/stdout; echo also >> /dev/stderr"]
+        job = mine.ask(p.Submit(command=command, environment={}, directory="/")).job.job
+        mine.ask(p.Wait(job=job))
+        return str([mine.ask(p.ReadLogs(job=job, stream=stream)).data for stream in ("stdout", "stderr")])
+
+    assert as_user(NOBODY, ask) == str([b"said\n", b"also\n"])
+
+
 def test_administrator_controls_everything(daemon: Daemon, client: Client, as_user: AsUser) -> None:
     def ask() -> str:
         mine = Client(daemon.socket)

@@ -7,10 +7,12 @@ import select
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from fikitd.jobs.runner import Output
 from tests.integration.conftest import DEADLINE_SECONDS, Daemon
 from tests.integration.test_daemon_jobs import submit, wait_for
 
@@ -42,3 +44,16 @@ def test_every_piece_is_followed(daemon: Daemon, client: Any, tmp_path: Path) ->
             assert os.read(follower.stdout.fileno(), 100) == word
         said.close()
         assert follower.wait(DEADLINE_SECONDS) == 0
+
+
+def test_what_the_command_takes_of_its_own_output_is_not_waited_for(tmp_path: Path) -> None:
+    """It may open /dev/stdout and read: its runner, which saw it coming, must go on listening."""
+    output = Output(tmp_path / "stdout", 100)
+    os.write(output.writer, b"taken")
+    assert select.select([output.reader], [], [], 0)[0]
+    with open(f"/dev/fd/{output.writer}", "rb", buffering=0) as command:
+        assert command.read(100) == b"taken"
+    pumping = Thread(target=output.pump, daemon=True)
+    pumping.start()
+    pumping.join(DEADLINE_SECONDS)
+    assert not pumping.is_alive()
