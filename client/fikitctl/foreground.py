@@ -119,7 +119,8 @@ class Foreground:
         if number != signal.SIGTSTP and self._lend_terminal():
             os.killpg(self.pid, signal.SIGCONT)
             return
-        self._take_terminal()
+        if self._take_terminal():  # which has stopped the child's group for ours: the script or pipe we are in
+            os.kill(0, signal.SIGTSTP)  # blocked here
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _lend_terminal(self) -> bool:
@@ -134,12 +135,14 @@ class Foreground:
             return False
         return True
 
-    def _take_terminal(self) -> None:
-        """Undo ``_lend_terminal``; from the background this needs SIGTTOU out of the way."""
+    def _take_terminal(self) -> bool:
+        """Undo ``_lend_terminal``; false where the child had it not. Needs SIGTTOU out of the way."""
         if self._terminal is None:
-            return
+            return False
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        taken = False
         with suppress(OSError):  # the terminal may be gone
-            if os.tcgetpgrp(self._terminal) == self.pid:
+            if taken := os.tcgetpgrp(self._terminal) == self.pid:
                 os.tcsetpgrp(self._terminal, os.getpgrp())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU} - self._mask)
+        return taken

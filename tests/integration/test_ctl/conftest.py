@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,22 +120,24 @@ class Screen(NamedTuple):
 
 
 OnTerminal = Callable[..., Screen]
-# In its new session the process takes its standard input as its terminal, then becomes fikitctl.
+# In its new session the process takes its standard input as its terminal, then becomes the command.
 _ON_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-c", "from fikitctl.main import main; main()", *sys.argv[1:]])
+os.execvp(sys.argv[1], sys.argv[1:])
 """
+_FIKITCTL = [sys.executable, "-c", "from fikitctl.main import main; main()"]
 
 
 @pytest.fixture
 def on_terminal() -> Iterator[OnTerminal]:
     screens: list[Screen] = []
 
-    def start(*arguments: str, **variables: str) -> Screen:
+    def start(*arguments: str, shell: Sequence[str] = (), **variables: str) -> Screen:
+        """``shell``: what gets fikitctl and its arguments as more arguments, and is to call it."""
         ours, its = os.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-c", _ON_TERMINAL, *arguments],
+            [sys.executable, "-c", _ON_TERMINAL, *shell, *_FIKITCTL, *arguments],
             stdin=its,
             stdout=its,
             stderr=its,

@@ -249,6 +249,21 @@ def test_ctrl_z_stops_us_with_the_child_and_cont_goes_on(on_terminal: Any) -> No
     assert screen.process.wait(20) == 6
 
 
+@pytest.mark.usefixtures("admitting")
+def test_ctrl_z_stops_the_script_that_we_are_in(on_terminal: Any) -> None:
+    """Which is not in the child's group, and so not in the one that the terminal stops."""
+    script = """sh -c '"$@"; echo goes on' sh "$@"; echo "status $?"; fg"""
+    child = ["sh", "-c", "echo ready; read line; echo read; read line"]
+    screen = on_terminal("run", *child, shell=["bash", "-mc", script, "bash"])
+    os.write(screen.terminal, b"first\n")
+    screen.read_until(b"read\r")  # so it was lent the terminal
+    os.write(screen.terminal, b"\x1a")
+    screen.read_until(b"status 148")
+    os.write(screen.terminal, b"second\n")
+    screen.read_until(b"goes on")
+    assert screen.process.wait(20) == 0
+
+
 def test_signals_do_not_wait_for_a_daemon_that_hangs(admitting: Daemon) -> None:
     admitting.script[JobStarted] = None
     admitting.hang_up.add(JobFinished)
