@@ -119,9 +119,9 @@ class Foreground:
         if number != signal.SIGTSTP and self._lend_terminal():
             os.killpg(self.pid, signal.SIGCONT)
             return
-        if self._take_terminal():  # which has stopped the child's group for ours: the script or pipe we are in
-            os.kill(0, signal.SIGTSTP)  # blocked here
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # Where the child had the terminal, its group was stopped in place of ours: a script, a pipe. In one
+        # call: once one of ours has stopped, the shell may continue us all.
+        os.kill(0 if self._take_terminal() else os.getpid(), signal.SIGSTOP)
 
     def _lend_terminal(self) -> bool:
         """Make the child's group the terminal's foreground; false where that is not ours to do."""

@@ -258,7 +258,7 @@ def test_ctrl_z_stops_the_script_that_we_are_in(on_terminal: Any) -> None:
     os.write(screen.terminal, b"first\n")
     screen.read_until(b"read\r")  # so it was lent the terminal
     os.write(screen.terminal, b"\x1a")
-    screen.read_until(b"status 148")
+    screen.read_until(b"status 147")
     os.write(screen.terminal, b"second\n")
     screen.read_until(b"goes on")
     assert screen.process.wait(20) == 0
