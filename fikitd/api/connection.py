@@ -31,7 +31,7 @@ from fikitd.api.registry import HANDLERS, Caller, Handed
 from fikitd.api.user import MOST_HELD_BYTES, MOST_OUTSTANDING, Turn, User
 from fikitd.daemon import Daemon
 from fikitd.errors import RequestError, Unavailable
-from fikitd.scarcity import SCARCE
+from fikitd.scarcity import SCARCE, THREADS
 from fikitd.tenants.peer import Peer, peer_pidfd
 from fikitd.wire import PeerClosedError, Wire, close_all
 
@@ -75,6 +75,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Serve until the peer leaves or must."""
+        THREADS.set(self._user.threads)
         try:
             async with trio.open_nursery() as requests:
                 requests.start_soon(self._send_all, requests.cancel_scope)

@@ -2,7 +2,8 @@
 
 The daemon has one loop, one thread for its store, and memory that is everybody's. So who asks for much waits
 for his own requests: a few of one user are served at a time, a piece of what he sends is read in each turn of
-the loop, and what he has sent and not read is counted over all his connections.
+the loop, and what he has sent and not read is counted over all his connections. Those that wait for a disk
+are no longer among the few, but they share the threads that he may have.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fikitd.wire import Closer
 MOST_SERVED: Final = 2
 LONGEST_SECONDS: Final = 0.1
 """That a turn may keep others of the same user waiting."""
+MOST_THREADS: Final = 8
 MOST_OUTSTANDING: Final = 1024
 MOST_HELD_BYTES: Final = 64 << 20
 """Of requests, finished or not, and of replies that wait to be sent."""
@@ -37,6 +39,7 @@ class User:
     turns: dict[Turn, None] = field(default_factory=dict)
     """Those that are taken, the longest first."""
     reading: trio.Lock = field(default_factory=trio.Lock)
+    threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(MOST_THREADS))
 
 
 class Turn:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -162,7 +163,7 @@ class Supervisor:
 
     def _keep(self, executor: Executor) -> None:
         self.executors[executor.executor] = executor
-        self._nursery.start_soon(self._live, executor)
+        Context().run(self._nursery.start_soon, self._live, executor)  # not on behalf of who asked for it
 
     async def _adopt(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,8 @@ from trio.testing import wait_all_tasks_blocked
 from fikitd.api.connection import Connection
 from fikitd.api.listener import MOST_ACCEPTED, waiting
 from fikitd.api.registry import HANDLERS, Caller
-from fikitd.api.user import MOST_OUTSTANDING, MOST_SERVED, User
+from fikitd.api.user import MOST_OUTSTANDING, MOST_SERVED, MOST_THREADS, User
+from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import Peer
 from fikitd.wire import PeerClosedError, Wire
 
@@ -136,6 +138,47 @@ async def test_what_takes_long_keeps_others_for_a_moment(monkeypatch: pytest.Mon
             assert await answers(other, 1) == [p.Done()]
         assert begun == 3 * MOST_SERVED
         await tenant.leave()
+
+
+async def test_what_waits_for_a_disk_leaves_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user may have only some threads, and few places in a queue of all, as the store has."""
+    disk_answers, queue, begun = threading.Event(), trio.CapacityLimiter(1), trio.Semaphore(0)
+
+    async def reads(_: Caller, __: Any) -> p.Reply:
+        begun.release()
+        await in_thread(disk_answers.wait)
+        return p.Done()
+
+    async def writes(_: Caller, __: Any) -> p.Reply:
+        begun.release()
+        await in_thread(disk_answers.wait, limiter=queue)
+        return p.Done()
+
+    async def looks(_: Caller, __: Any) -> p.Reply:
+        await in_thread(int)
+        return p.Done()
+
+    monkeypatch.setattr("fikitd.api.user.LONGEST_SECONDS", 0.001)
+    for request, handler in ((p.Explain, reads), (p.ListJobs, writes), (p.GetStatus, looks)):
+        monkeypatch.setitem(HANDLERS, request, handler)
+    async with trio.open_nursery() as nursery:
+        many, other = Tenant(nursery, 1), Tenant(nursery, 2)
+        hanging, one = await many.connect(), await other.connect()
+        try:
+            asked = p.encode(1, p.ListJobs()) * 12 + p.encode(1, p.Explain(session="s-1")) * 48
+            await hanging.send(asked)
+            for _ in range(60):
+                await begun.acquire()
+            assert queue.statistics().tasks_waiting < MOST_THREADS
+            with trio.fail_after(10):
+                await one.send(p.encode(1, p.GetStatus()))
+                assert await answers(one, 1) == [p.Done()]
+                await in_thread(int)  # the daemon's own
+        finally:
+            disk_answers.set()
+        assert await answers(hanging, 60) == [p.Done()] * 60
+        await many.leave()
+        await other.leave()
 
 
 async def test_who_says_no_hello_keeps_no_turn() -> None:
