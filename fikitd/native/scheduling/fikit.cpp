@@ -6,6 +6,7 @@
 
 #include "lateness.hpp"
 #include "learning.hpp"
+#include "room.hpp"
 
 namespace fikit::scheduling {
 
@@ -84,7 +85,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     const bool tried = std::exchange(tried_for_, max_sessions) == session;
     // Nobody is near whom it could delay. What comes behind it is not followed either: each completion is one
     // of those that are, as long as there are any.
-    if (runs_ == operations || gated_operations_ > runs_ + 1) return;
+    if (runs_ == operations || gated_operations_ - let_be_ > runs_ + 1) return;
     Running& made = running(runs_);
     if (!planned) {
         const uint32_t sms =
@@ -164,7 +165,10 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now,
                             Nanoseconds others) {
     unsigned at = 0;
     while (at < runs_ && (running(at).session != session || running(at).stream != work.stream)) ++at;
-    if (at == runs_) return;
+    if (at == runs_) {
+        if (let_be_ > 0) --let_be_;
+        return;
+    }
     const Running& over = running(at);
     if (!over.known && computes(over.plan.engine)) --unknowns_;
     const Nanoseconds start = std::max(over.plan.start, last_over_);
@@ -337,45 +341,11 @@ Decision Fikit::wait(unsigned session, Refusal reason) {
     return {Verdict::wait, static_cast<uint8_t>(session)};
 }
 
-// Is what is in flight little enough that the session's head may join it? `full`: not for any other either.
-inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused, bool& full) const {
-    if (moment.beside && (runs_ == operations || gated_operations_ > runs_)) return false;
-    if (gated_operations_ == 0) return true;
-    const Work& head = sessions_[session].head;
-    if (moment.beside && unknowns_ > 0 && unknown(head)) return false;
-    const Nanoseconds ahead = moment.busy - moment.now;
-    Nanoseconds most = Levels::in_flight(moment.beside);
-    if (moment.beside && ahead >= least_near)
-        most = std::min(most, near(moment.now, moment.busy + std::max(head.expected, head.longest)));
-    const Nanoseconds all = refused ? most : together * most;
-    if (gated_operations_ > runs_) {  // of those that are not followed only what they are expected to take
-        full = gated_in_flight_ >= all;
-        return !full;
-    }
-    const Running& first = running(0);
-    const Own& own = own_[session];
-    const Own::Stream& stream = own.streams[head.stream];
-    if (!moment.beside) {
-        // What leaves SMs free is in nobody's way, however long it lasts.
-        full = charged_ - first.charge >= all || std::min(charged_, ahead) >= all;
-        const Nanoseconds behind = first.session == session ? own.charge - first.charge : own.charge;
-        return !full && behind < most && std::min(own.charge, ahead) < most &&
-               (stream.length < most || stream.operations <= 1);
-    }
-    if (charged_ - first.charge >= all || ahead >= all) {
-        full = true;
-        return false;
-    }
-    const bool own_first = first.session == session && first.stream == head.stream;
-    const Nanoseconds behind = own_first ? stream.length - first.plan.length : stream.length;
-    return behind < most && std::min(stream.length, ahead) < most;
-}
-
 inline Decision Fikit::place(unsigned session, const Moment& moment, bool refused, bool& full,
                              Refusal& refusal) {
     const auto number = static_cast<uint8_t>(session);
     refusal = Refusal::in_flight;
-    if (!has_room(session, moment, refused, full)) return {Verdict::wait, number};
+    if (!has_room(session, moment, refused, full)) return stalled(session, moment, refused, full, refusal);
     if (!moment.beside) return {Verdict::whole, number};
     const Work& work = sessions_[session].head;
     if (unknown(work) || moment.now < guests_[session].look_at) return search(session, moment, refusal);

@@ -98,6 +98,7 @@
 //               that this has, for as long as both are there, times a share that is learnt from how late
 //               its graphs were.
 //   starvation  levels.hpp; what is entitled takes the smallest partition, if it can be confined.
+//   stalls      levels.hpp; not for more than some operations behind each other on one stream.
 //   unforeseen  high work, in another executor or of more sessions than are predicted: kernels with
 //               blocks longer than `delay_least` are confined.
 //   surprises   An operation that lasted far longer than its profile has seen, less what high work may have
@@ -181,6 +182,7 @@ class Fikit final : public Levels {
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;  // gated ones in flight
     static constexpr unsigned nobody = operations;
+    static constexpr uint32_t most_behind = 16;  // on a stream, after what is let be
     // What does not fit is looked at again after such a part of its length, and so long for each launch that
     // was looked ahead to, which takes 16 ns: launches of high sessions must not wait for decisions.
     static constexpr Nanoseconds looks = 64, foresees = 250, patience = 4;
@@ -457,6 +459,8 @@ class Fikit final : public Levels {
     static bool unknown(const Work& work) { return computes(work.engine) && !work.known; }
     Nanoseconds near(Nanoseconds now, Nanoseconds until) const;
     bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
+    void let_be(Nanoseconds now);
+    Decision stalled(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision search(unsigned session, const Moment& moment, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
@@ -475,6 +479,7 @@ class Fikit final : public Levels {
     Outlasted outlasted_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
+    unsigned let_be_ = 0;  // in flight, not followed, and not counted (levels.hpp, stalls)
     uint64_t issued_ = 0;  // gated operations
     // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;

@@ -7,6 +7,9 @@
 //                it for what is not known, lest that stays so; once that covers the time that its next
 //                operation lasts where it would run, it is entitled to go before the levels above. What
 //                gets in otherwise uses up what there is.
+//   stalls       What is in flight may be waiting for what comes behind it: a kernel looks for a word that
+//                another stream, or another process, writes. So when nothing was over for far longer than
+//                all of it should take, it counts no longer against the bounds on what is in flight.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +78,10 @@ class Levels : public Policy {
         ++entry.in_flight;
         const Nanoseconds charged = charge(work);
         gated_in_flight_ += charged;
-        if (gated_operations_++ == 0) gated_.time -= now;
+        if (gated_operations_++ == 0) {
+            gated_.time -= now;
+            progress_at_ = now;
+        }
         if (work.partition != 0 && confined_operations_++ == 0) [[unlikely]]
             gated_.confined -= now;
         level.floor = std::max(level.floor, entry.virtual_time);
@@ -96,7 +102,8 @@ class Levels : public Policy {
             high_at_ = now;
             return;
         }
-        gated_in_flight_ -= charge(work);
+        progress_at_ = now;
+        gated_in_flight_ = std::max<Nanoseconds>(0, gated_in_flight_ - charge(work));  // it may be let be
         if (--gated_operations_ == 0) gated_.time += now;
         if (work.partition != 0 && --confined_operations_ == 0) [[unlikely]]
             gated_.confined += now;
@@ -161,6 +168,16 @@ class Levels : public Policy {
         return beside ? bounds_.in_flight : quiet * bounds_.in_flight;
     }
 
+    // If nothing of what is in flight is over by then, it is let be.
+    Nanoseconds stalls_at(bool beside) const {
+        const Nanoseconds least = beside ? bounds_.high_memory : least_stall;
+        return progress_at_ + std::min(std::max(2 * gated_in_flight_, least), most_stall);
+    }
+    void let_be(Nanoseconds now) {
+        gated_in_flight_ = 0;
+        progress_at_ = now;
+    }
+
     // Has a high session worked lately, here or in another executor?
     bool beside_high(Nanoseconds now) const { return high_at_ != 0 && now - high_at_ < bounds_.high_memory; }
 
@@ -214,6 +231,7 @@ class Levels : public Policy {
     uint64_t waiting_ = 0;
     Nanoseconds gated_in_flight_ = 0;
     uint32_t gated_operations_ = 0;
+    Nanoseconds progress_at_ = 0;  // one of them was over, or what is in flight was let be
     Nanoseconds high_at_ = 0;
     bool high_elsewhere_ = false;
 
@@ -239,6 +257,7 @@ class Levels : public Policy {
     // between operations cost it, not what it slept through.
     static constexpr double lag = 10e6;
     static constexpr double credit_limit = 1e9;
+    static constexpr Nanoseconds least_stall = 10'000'000, most_stall = 200'000'000;
     static constexpr double to_learn = 2.5;  // times as much is earned for what is not known
 
     uint32_t confined_operations_ = 0;  // gated ones in flight on a partition

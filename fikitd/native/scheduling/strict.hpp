@@ -64,8 +64,11 @@ class Strict final : public Levels {
             }
             saved_up = true;
         }
-        if (gated_operations_ > 0 && ((!work.known && beside) || gated_in_flight_ >= in_flight(now)))
-            return {Verdict::wait, number};
+        if (gated_operations_ > 0 && ((!work.known && beside) || gated_in_flight_ >= in_flight(now))) {
+            if (const Nanoseconds stall = stalls_at(beside); now < stall)
+                return {Verdict::wait, number, 0, stall};
+            let_be(now);
+        }
         return {confine && has_partition() ? Verdict::partition : Verdict::whole, number};
     }
 };
