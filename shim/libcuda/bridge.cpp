@@ -4,12 +4,14 @@
 // that are closed, and opens each once its stream has arrived there and what it waits for has completed;
 // where it is told to, it copies between two pieces of host memory before.
 //
-// A copy is made of these. Each device has a stream for it and a pinned piece for each direction:
+// A copy is made of these, on a stream that each device has for it, with a pinned piece for each direction:
 //     source     wait for the stream; copy to `out`
 //     target     wait for that; porter: `out` to `in`; copy from `in`
 //     the stream wait for that
 // All of it is enqueued by the call, so everything waits only for what was enqueued before it, and sessions
-// that fill up behind their gates cannot wait for each other.
+// that fill up behind their gates cannot wait for each other. What a stream waits for may come later, though
+// (a function of the host's, a word): so copies of another stream go through a harbour of their own
+// meanwhile.
 #include "bridge.hpp"
 
 #include <linux/futex.h>
@@ -28,6 +30,7 @@ namespace fikit::shim {
 namespace {
 
 constexpr uint64_t piece_bytes = 4 << 20;
+constexpr unsigned most_harbours = 32;  // of a device; with more streams whose copies wait some share one
 constexpr long shortest_look_ns = 20'000, longest_look_ns = 1'000'000;
 
 struct Step {
@@ -167,16 +170,31 @@ CUresult mark(uint32_t stream, Step& step) {
 struct Harbour {
     bool ready;
     uint32_t stream;
+    uint32_t user;  // the stream whose copies it was last used for
     uint8_t* out;
     uint8_t* in;
     Step emptied;  // when `out` can be used again
+    Step over;     // when nothing of its user's is left
 };
-Harbour harbours[most_gpus];
+Harbour harbours[most_gpus][most_harbours];
+unsigned turn = 0;  // whose harbour is shared next
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-CUresult prepare(int device, Harbour*& harbour) {
+// Where the user's copies are, or nobody's; else one to be made.
+Harbour& harbour_for(uint32_t user, Harbour (&all)[most_harbours]) {
+    Harbour* found = nullptr;
+    for (Harbour& each : all) {
+        if (each.ready && each.user == user) return each;
+        if (found == nullptr && (!each.ready || reached(each.over))) found = &each;
+        if (!each.ready) break;
+    }
+    return found != nullptr ? *found : all[turn++ % most_harbours];
+}
+
+CUresult prepare(int device, uint32_t user, Harbour*& harbour) {
     Device& of = process.device(static_cast<unsigned>(device));
-    harbour = &harbours[device];
+    harbour = &harbour_for(user, harbours[device]);
+    harbour->user = user;
     if (harbour->ready) return CUDA_SUCCESS;
     uint32_t number = 0, handle = 0;
     if (const Status status = of.producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, number))
@@ -186,7 +204,7 @@ CUresult prepare(int device, Harbour*& harbour) {
         of.producer->stream_destroy(number);
         return result_of(status);
     }
-    *harbour = {true, of.stream(number), buffer.address, buffer.address + piece_bytes, {}};
+    *harbour = {true, of.stream(number), user, buffer.address, buffer.address + piece_bytes, {}, {}};
     return CUDA_SUCCESS;
 }
 
@@ -239,15 +257,17 @@ CUresult enqueue(uint32_t stream, const Place& to, const Place& from, uint64_t b
     Harbour* target = nullptr;
     Harbour* source = nullptr;
     const Locked lock(mutex);
-    CUresult result = from.device < 0 ? CUDA_SUCCESS : prepare(from.device, source);
-    if (result == CUDA_SUCCESS && to.device >= 0) result = prepare(to.device, target);
-    Step step;
+    CUresult result = from.device < 0 ? CUDA_SUCCESS : prepare(from.device, stream, source);
+    if (result == CUDA_SUCCESS && to.device >= 0) result = prepare(to.device, stream, target);
+    Step step{};
     if (result == CUDA_SUCCESS) result = mark(stream, step);
     if (result == CUDA_SUCCESS) result = gate((source != nullptr ? source : target)->stream, step);
     for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += piece_bytes) {
         const uint64_t piece = bytes - done < piece_bytes ? bytes - done : piece_bytes;
         result = copy_piece(target, to.address + done, source, from.address + done, piece, step);
     }
+    for (Harbour* const used : {source, target})
+        if (used != nullptr) used->over = step;
     return result == CUDA_SUCCESS ? gate(stream, step) : result;
 }
 
@@ -256,7 +276,7 @@ CUresult enqueue(uint32_t stream, const Place& to, const Place& from, uint64_t b
 CUresult wait_across(uint32_t stream, const Event& event) {
     const Status status = event.device->producer->event_status(event.number);
     if (status != status::not_ready) return result_of(status);  // nothing to wait for, or an error
-    Step step;
+    Step step{};
     event.device->producer->event_step(event.number, step.stream, step.number);
     step.stream = event.device->stream(step.stream);
     return gate(stream, step);
@@ -271,14 +291,15 @@ CUresult copy_across(uint32_t stream, const Place& to, const Place& from, uint64
 CUresult fill_across(uint32_t stream, const Place& to, uint64_t count, uint32_t value, uint32_t width) {
     Harbour* target = nullptr;
     const Locked lock(mutex);
-    CUresult result = prepare(to.device, target);
-    Step step;
+    CUresult result = prepare(to.device, stream, target);
+    Step step{};
     if (result == CUDA_SUCCESS) result = mark(stream, step);
     if (result == CUDA_SUCCESS) result = gate(target->stream, step);
     if (result == CUDA_SUCCESS)
         result = result_of(
             producer_of(target->stream).fill(stream_number(target->stream), to.address, count, value, width));
     if (result == CUDA_SUCCESS) result = mark(target->stream, step);
+    if (target != nullptr) target->over = step;
     return result == CUDA_SUCCESS ? gate(stream, step) : result;
 }
 

@@ -56,7 +56,7 @@ def two_gpus(daemon: Served, uuids: list[str]) -> Served:
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("name", ["devices", "devices_graphs", "devices_more", "exchange"])
+@pytest.mark.parametrize("name", ["devices", "devices_graphs", "devices_more", "devices_waiting", "exchange"])
 def test_a_program_with_two_devices_prints_the_same(
     monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, name: str
 ) -> None:
