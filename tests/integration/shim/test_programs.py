@@ -70,6 +70,7 @@ NAMES = [
     "graph_memory",
     "graph_misuse",
     "linking",
+    "persistent",
     "registered",
     "registered_private",
     "wide_parameters",
