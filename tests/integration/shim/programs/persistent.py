@@ -1,4 +1,4 @@
-"""Kernels that run until they are told to end; copies of another stream feed them, and kernels look at them."""
+"""Kernels that run until they are told to end; copies of another stream feed them, and kernels look on."""
 
 import ctypes
 import sys
