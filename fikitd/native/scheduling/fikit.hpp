@@ -182,7 +182,7 @@ class Fikit final : public Levels {
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;  // gated ones in flight
     static constexpr unsigned nobody = operations;
-    static constexpr uint32_t most_behind = 16;  // on a stream, after what is let be
+    static constexpr uint32_t most_behind = 4;  // on a stream, after what is let be
     // What does not fit is looked at again after such a part of its length, and so long for each launch that
     // was looked ahead to, which takes 16 ns: launches of high sessions must not wait for decisions.
     static constexpr Nanoseconds looks = 64, foresees = 250, patience = 4;

@@ -81,6 +81,7 @@ class Levels : public Policy {
         if (gated_operations_++ == 0) {
             gated_.time -= now;
             progress_at_ = now;
+            stalls_ = 0;
         }
         if (work.partition != 0 && confined_operations_++ == 0) [[unlikely]]
             gated_.confined -= now;
@@ -168,12 +169,15 @@ class Levels : public Policy {
         return beside ? bounds_.in_flight : quiet * bounds_.in_flight;
     }
 
-    // If nothing of what is in flight is over by then, it is let be.
+    // If nothing of what is in flight is over by then, it is let be: sooner where some of it was before, as
+    // what waits for each other comes one by one.
     Nanoseconds stalls_at(bool beside) const {
         const Nanoseconds least = beside ? bounds_.high_memory : least_stall;
-        return progress_at_ + std::min(std::max(2 * gated_in_flight_, least), most_stall);
+        const Nanoseconds most = std::max(most_stall >> std::min(stalls_, 5u), least_stall);
+        return progress_at_ + std::min(std::max(2 * gated_in_flight_, least), most);
     }
     void let_be(Nanoseconds now) {
+        ++stalls_;
         gated_in_flight_ = 0;
         progress_at_ = now;
     }
@@ -231,6 +235,7 @@ class Levels : public Policy {
     uint64_t waiting_ = 0;
     Nanoseconds gated_in_flight_ = 0;
     uint32_t gated_operations_ = 0;
+    uint32_t stalls_ = 0;          // since none was in flight
     Nanoseconds progress_at_ = 0;  // one of them was over, or what is in flight was let be
     Nanoseconds high_at_ = 0;
     bool high_elsewhere_ = false;

@@ -76,6 +76,18 @@ void what_kernels_in_flight_wait_for_is_issued(const char* name, bool beside, Na
     }
 }
 
+// Kernels that last long by the profile and wait for each other are issued one by one, on a stream each.
+void long_kernels_that_wait_for_each_other_are_issued_soon(const char* name) {
+    const auto policy = make_policy(name, with_partitions());
+    Nanoseconds now = 1 * ms;
+    policy->opened(1, 5, 1, now);
+    for (uint8_t stream = 0; stream < 12; ++stream) {
+        admit(*policy, 1, on(stream, 1000 * ms, true), now, false);
+        admit(*policy, 1, on(stream, 5 * us, true), now, false);
+    }
+    CHECK(now < 1000 * ms);
+}
+
 // A row of long kernels that does get on is as far ahead of the GPU as it was.
 void a_row_of_long_kernels_is_not_let_be(const char* name) {
     const auto policy = make_policy(name, with_partitions());
@@ -117,6 +129,7 @@ int main() {
             for (const Nanoseconds expected : {200 * us, 30 * ms, 3'600'000 * ms})
                 what_kernels_in_flight_wait_for_is_issued(name, false, expected, known);
         }
+        long_kernels_that_wait_for_each_other_are_issued_soon(name);
         a_row_of_long_kernels_is_not_let_be(name);
     }
 }
