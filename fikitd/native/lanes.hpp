@@ -1,8 +1,9 @@
 // Lanes: the real CUDA streams. Sessions' streams borrow them when first used, so that a program that makes
 // 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to one partition, so
 // high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
-// that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, and
-// nothing on a lane waits for a tenant (backlog.cpp).
+// that adds order. What the driver is told to wait for adds no deadlock, since work is issued only when that
+// has been issued, and nothing on a lane waits for a tenant (backlog.cpp). Kernels that look for what others
+// write do: those of more streams than there are lanes may be behind one another.
 #pragma once
 
 #include <functional>
