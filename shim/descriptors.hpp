@@ -36,23 +36,35 @@ inline bool send_descriptor(int socket, int descriptor) {
     return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
-// As recv() without waiting, of at most so many bytes. `descriptor` is the first that came with them, the
-// caller's now, or -1.
-inline ssize_t receive_descriptor(int socket, void* bytes, size_t most, int& descriptor) {
+inline constexpr size_t most_descriptors = 253;  // in one message (SCM_MAX_FD)
+
+// As recv() without waiting, of at most so many bytes. What came with them are the caller's descriptors now.
+// For which there is no room here are closed by this call, however long that takes.
+template <size_t room>
+ssize_t receive_descriptors(int socket, void* bytes, size_t most, int (&descriptors)[room], size_t& count) {
     iovec data = {bytes, most};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptors)];
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    // With the space's padding there would be room for a second one, which nobody would ever close.
-    message.msg_controllen = CMSG_LEN(sizeof descriptor);
+    // With the space's padding there would be room for one more, which nobody would ever close.
+    message.msg_controllen = CMSG_LEN(sizeof descriptors);
     const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-    descriptor = -1;
-    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len >= CMSG_LEN(sizeof descriptor))
-        memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    count = 0;
+    if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return got;
+    count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
+    return got;
+}
+
+// The same, from somebody who is trusted. `descriptor` is the first that came, or -1.
+inline ssize_t receive_descriptor(int socket, void* bytes, size_t most, int& descriptor) {
+    int descriptors[1] = {-1};
+    size_t count = 0;
+    const ssize_t got = receive_descriptors(socket, bytes, most, descriptors, count);
+    descriptor = descriptors[0];
     return got;
 }
 

@@ -398,7 +398,7 @@ bool Core::take_offered(Session& session) {
 
 CUresult Core::copy_image(Session& session, uint32_t is_offered, uint64_t offset, uint64_t size,
                           std::vector<uint8_t>& image) const {
-    const Descriptor file = std::exchange(session.offered, {});
+    const TenantDescriptor file = std::exchange(session.offered, {});
     if (is_offered > 1 || size == 0 || size > most_image_bytes) return CUDA_ERROR_INVALID_VALUE;
     SharedMemory mapped;
     const uint8_t* from = nullptr;
@@ -406,7 +406,7 @@ CUresult Core::copy_image(Session& session, uint32_t is_offered, uint64_t offset
         from = session.host_memory(0, settings_.staging_bytes, offset, size);
     } else {  // the file need not take any memory, but the copy does
         if (size > settings_.host_limit_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-        if (file && mapped.open(file, offset, size, 0)) from = mapped.data();
+        if (file && mapped.open(file.get(), offset, size, 0)) from = mapped.data();
     }
     if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
     image.reserve(size + 1);

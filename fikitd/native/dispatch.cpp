@@ -384,9 +384,12 @@ void Core::listen(Session& session) {
 // As recv() of some bytes; a descriptor that comes with them is kept for the next call, the last one alone.
 ssize_t Core::receive(Session& session) {
     char bytes[64];
-    int came = -1;
-    const ssize_t got = receive_descriptor(session.lifeline.get(), bytes, sizeof bytes, came);
-    if (came >= 0) session.arrived = Descriptor(came);
+    int came[most_descriptors];
+    size_t count = 0;
+    const ssize_t got = receive_descriptors(session.lifeline.get(), bytes, sizeof bytes, came, count);
+    if (count == 0) return got;
+    session.arrived = TenantDescriptor(came[count - 1]);
+    close_apart({came, count - 1});
     return got;
 }
 

@@ -57,13 +57,13 @@ PinnedBuffer Core::unpin(Session& session, uint32_t handle) const {
 
 CUresult ProgramCalls::host_register(const fikit_request_host_register& request,
                                      fikit_reply_host_register& reply) {
-    const Descriptor file = std::exchange(session_.offered, {});
+    const TenantDescriptor file = std::exchange(session_.offered, {});
     if (const CUresult result = core_.may_pin(session_, request.handle, request.size); result != CUDA_SUCCESS)
         return result;
     const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
     const auto pin_at = [&](uint64_t place) {
         SharedMemory memory;
-        if (!file || !memory.open(file, request.offset, size, place)) return CUDA_ERROR_INVALID_VALUE;
+        if (!file || !memory.open(file.get(), request.offset, size, place)) return CUDA_ERROR_INVALID_VALUE;
         return core_.pin(session_, request.handle, std::move(memory), reply.device_address);
     };
     // The driver may have something against an address, too.

@@ -308,9 +308,10 @@ struct Session {
     CUdeviceptr inbox_device = 0;
     HostGate* host_gate = nullptr;  // executor-owned, one per stream
     CUdeviceptr host_gate_device = 0;
-    Descriptor lifeline, process;
-    Descriptor arrived;  // over the lifeline, with the next call
-    Descriptor offered;  // with the one that is being answered (worker)
+    TenantDescriptor lifeline;
+    Descriptor process;
+    TenantDescriptor arrived;  // over the lifeline, with the next call
+    TenantDescriptor offered;  // with the one that is being answered (worker)
 
     // What every operation touches, from here on.
     alignas(64) RingReader ring;

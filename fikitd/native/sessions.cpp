@@ -26,7 +26,7 @@ int duplicate(int descriptor) {
 
 std::pair<int, int> Core::attach(AttachRequest request) {
     auto session = std::make_unique<Session>();
-    session->lifeline = Descriptor(request.lifeline);
+    session->lifeline = TenantDescriptor(request.lifeline);
     session->process = Descriptor(request.process);
     session->id = request.id;
     session->level = request.level;
@@ -181,8 +181,8 @@ void Core::release(Session& session) {
     for (const auto& stream : session.streams)
         if (stream != nullptr && stream->hop != nullptr) driver_.cuEventDestroy_(stream->hop);
     account_memory(session);
-    session.lifeline = Descriptor();
-    session.arrived = Descriptor();
+    session.lifeline = {};
+    session.arrived = {};
 }
 
 void Core::account_memory(Session& session) {

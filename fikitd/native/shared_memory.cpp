@@ -8,9 +8,13 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -83,7 +87,24 @@ void* map_shared(int descriptor, uint64_t offset, size_t size, uint64_t wished) 
     return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, from);
 }
 
+// What is none may be of a filesystem of the tenant's, which answers when it likes, or never.
+bool is_memory(int descriptor) { return fcntl(descriptor, F_GET_SEALS) >= 0; }
+
 }  // namespace
+
+void close_apart(std::span<const int> descriptors) {
+    std::vector<int> others;
+    for (const int descriptor : descriptors)
+        if (is_memory(descriptor))
+            close(descriptor);
+        else
+            others.push_back(descriptor);
+    if (others.empty()) return;
+    try {
+        std::thread([others] { std::ranges::for_each(others, close); }).detach();
+    } catch (const std::system_error&) {  // no thread left: rather open than that all wait
+    }
+}
 
 SharedMemory::~SharedMemory() {
     if (address_ == nullptr) return;
@@ -91,10 +112,10 @@ SharedMemory::~SharedMemory() {
     munmap(address_, size_);
 }
 
-bool SharedMemory::open(const Descriptor& file, uint64_t offset, size_t size, uint64_t wished) {
+bool SharedMemory::open(int file, uint64_t offset, size_t size, uint64_t wished) {
     struct stat information{};
     struct statfs place{};
-    if (fstat(file.get(), &information) != 0 || fstatfs(file.get(), &place) != 0) return false;
+    if (!is_memory(file) || fstat(file, &information) != 0 || fstatfs(file, &place) != 0) return false;
     const auto bytes = static_cast<uint64_t>(information.st_size);
     const uint64_t whole = (bytes + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
     if (!S_ISREG(information.st_mode) || place.f_type != TMPFS_MAGIC || information.st_size < 0 ||
@@ -102,7 +123,7 @@ bool SharedMemory::open(const Descriptor& file, uint64_t offset, size_t size, ui
         errno = EINVAL;
         return false;
     }
-    void* const address = map_shared(file.get(), offset, size, wished);
+    void* const address = map_shared(file, offset, size, wished);
     if (address == MAP_FAILED) return false;
     if (!guard(address, size)) {
         munmap(address, size);

@@ -6,21 +6,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace fikit {
 
-class Descriptor {
+// Closes descriptors that tenants have made. The last close of one may take as long as its maker likes (a
+// socket that lingers), but for memory: so a thread of its own does it.
+void close_apart(std::span<const int> descriptors);
+
+inline void close_here(int descriptor) { close(descriptor); }
+inline void close_tenants(int descriptor) { close_apart({&descriptor, 1}); }
+
+template <void (*closes)(int)>
+class OwnedDescriptor {
   public:
-    Descriptor() = default;
-    explicit Descriptor(int number) : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
+    OwnedDescriptor() = default;
+    explicit OwnedDescriptor(int number) : number_(number) {}
+    OwnedDescriptor(OwnedDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept {
         std::swap(number_, other.number_);
         return *this;
     }
-    ~Descriptor() {
-        if (number_ >= 0) close(number_);
+    ~OwnedDescriptor() {
+        if (number_ >= 0) closes(number_);
     }
     int get() const { return number_; }
     int release() { return std::exchange(number_, -1); }
@@ -29,6 +38,8 @@ class Descriptor {
   private:
     int number_ = -1;
 };
+using Descriptor = OwnedDescriptor<close_here>;
+using TenantDescriptor = OwnedDescriptor<close_tenants>;  // sent by a tenant, or that a tenant sends by
 
 // A memfd of fixed size, mapped for reading and writing here. Nobody can shrink it under our feet (that
 // would be a SIGBUS in the executor): its size is sealed before it is handed out. Or a part of a tenant's own
@@ -55,7 +66,7 @@ class SharedMemory {
     bool create(const char* name, size_t size, bool read_only_outside, uint64_t wished = 0);
     // Of a file in memory (tmpfs) that may be read and written, from `offset` (whole pages) on. False when it
     // is another kind of file or ends before, too.
-    bool open(const Descriptor& file, uint64_t offset, size_t size, uint64_t wished);
+    bool open(int file, uint64_t offset, size_t size, uint64_t wished);
 
     uint8_t* data() const { return static_cast<uint8_t*>(address_); }
     size_t size() const { return size_; }

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import os
+import signal
+import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +20,7 @@ from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX, listener
 from tests.integration.end_to_end.raw_channel import NOTES_OFFSET, RawChannel
 from tests.integration.end_to_end.test_refusals import still_works
+from tests.integration.test_daemon_hostile import lingering
 
 Connect = Callable[..., fikit.Session]
 
@@ -183,3 +189,23 @@ def test_what_kernels_print_and_nobody_takes_has_a_bound(daemon: Daemon, connect
             return
         threading.Event().wait(0.1)
     raise AssertionError(f"{printed.stat().st_blocks * 512} bytes")
+
+
+@pytest.mark.parametrize("where", ["displaced", "several"])
+def test_descriptors_whose_close_takes_for_ever(daemon: Daemon, connect: Connect, where: str) -> None:
+    """Of those that come with no call, one after the other or together, the last is kept."""
+    other, hostile = connect(name="other"), RawChannel(daemon.client())
+    kernel = other.load(PTX).kernel("nothing")
+    executor = listener(next((daemon.place / "run").glob("x-*.sock")))
+    memory = os.memfd_create("image")
+    first = [memory] if where == "several" else []
+    with lingering() as slow, socket.socket(fileno=os.dup(hostile.lifeline)) as lifeline:
+        os.kill(executor, signal.SIGSTOP)  # until all of it is there
+        for sent in ([*first, slow], [memory]):
+            lifeline.sendmsg([b"d"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", sent))])
+            os.close(sent[-1])
+        os.kill(executor, signal.SIGCONT)
+        for _ in range(20):
+            kernel.launch(grid=1, block=1)
+            other.synchronize(timeout=5.0)
+            time.sleep(0.01)

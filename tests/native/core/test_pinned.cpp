@@ -29,7 +29,7 @@ Descriptor file_of(uint64_t bytes) {
 void a_part_of_a_file_is_shared() {
     const Descriptor file = file_of(size + 100);
     SharedMemory memory;
-    CHECK(memory.open(file, FIKIT_PAGE, size, 0));
+    CHECK(memory.open(file.get(), FIKIT_PAGE, size, 0));
     CHECK(pwrite(file.get(), "here", 4, FIKIT_PAGE + 7) == 4);
     CHECK(std::memcmp(memory.data() + 7, "here", 4) == 0);
     memory.data()[size - 1] = 'x';  // behind the file's end, on its last page
@@ -38,27 +38,27 @@ void a_part_of_a_file_is_shared() {
 void what_is_no_such_file_is_refused() {
     const Descriptor file = file_of(size);
     SharedMemory memory;
-    CHECK(!memory.open(file, 1, FIKIT_PAGE, 0));
-    CHECK(!memory.open(file, FIKIT_PAGE, size, 0));
-    CHECK(!memory.open(file, size + FIKIT_PAGE, FIKIT_PAGE, 0));
-    CHECK(!memory.open(file, 0, UINT64_MAX - FIKIT_PAGE + 1, 0));
+    CHECK(!memory.open(file.get(), 1, FIKIT_PAGE, 0));
+    CHECK(!memory.open(file.get(), FIKIT_PAGE, size, 0));
+    CHECK(!memory.open(file.get(), size + FIKIT_PAGE, FIKIT_PAGE, 0));
+    CHECK(!memory.open(file.get(), 0, UINT64_MAX - FIKIT_PAGE + 1, 0));
     const std::string path = "/proc/self/fd/" + std::to_string(file.get());
-    CHECK(!memory.open(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)), 0, size, 0));
-    CHECK(!memory.open(Descriptor(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), 0, FIKIT_PAGE, 0));
-    CHECK(!memory.open(Descriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 0, FIKIT_PAGE, 0));
+    CHECK(!memory.open(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)).get(), 0, size, 0));
+    CHECK(!memory.open(Descriptor(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)).get(), 0, FIKIT_PAGE, 0));
+    CHECK(!memory.open(Descriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)).get(), 0, FIKIT_PAGE, 0));
     int ends[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
     const Descriptor reading(ends[0]), writing(ends[1]);
-    CHECK(!memory.open(reading, 0, FIKIT_PAGE, 0));
-    CHECK(!memory.open(Descriptor(), 0, FIKIT_PAGE, 0));
+    CHECK(!memory.open(reading.get(), 0, FIKIT_PAGE, 0));
+    CHECK(!memory.open(-1, 0, FIKIT_PAGE, 0));
     CHECK(memory.data() == nullptr);
 }
 
 void zeros_take_the_place_of_what_is_taken_away() {
     const Descriptor file = file_of(size);
     SharedMemory memory, other;
-    CHECK(memory.open(file, 0, size, 0));
-    CHECK(other.open(file, FIKIT_PAGE, FIKIT_PAGE, 0));
+    CHECK(memory.open(file.get(), 0, size, 0));
+    CHECK(other.open(file.get(), FIKIT_PAGE, FIKIT_PAGE, 0));
     std::memset(memory.data(), 1, size);
     CHECK(ftruncate(file.get(), FIKIT_PAGE) == 0);
     CHECK_EQUAL(memory.data()[0], 1);
@@ -73,7 +73,7 @@ void what_is_taken_away_takes_few_mappings() {
     constexpr uint64_t pages = 160'000;
     const Descriptor file = file_of(pages * FIKIT_PAGE);
     SharedMemory memory;
-    CHECK(memory.open(file, 0, pages * FIKIT_PAGE, 0));
+    CHECK(memory.open(file.get(), 0, pages * FIKIT_PAGE, 0));
     CHECK(ftruncate(file.get(), 0) == 0);
     for (uint64_t page = 0; page < pages; page += 2) CHECK_EQUAL(memory.data()[page * FIKIT_PAGE], 0);
     for (uint64_t left = 20; left > 0; --left) {  // little by little
