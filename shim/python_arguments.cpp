@@ -3,6 +3,20 @@
 #include <cstring>
 
 namespace fikit::python {
+namespace {
+
+// Whether what has this format (PEP 3118) means the same on the GPU: no addresses of Python objects, and
+// numbers in the GPU's order of bytes. Names are between colons.
+bool is_plain(const char* format) {
+    bool named = false;
+    for (; *format != '\0'; ++format) {
+        named ^= *format == ':';
+        if (!named && std::strchr("O>!", *format) != nullptr) return false;
+    }
+    return true;
+}
+
+}  // namespace
 
 bool Arguments::pack(PyObject* const* values, size_t count, uint8_t* out) const {
     if (count != parameters_.size()) {
@@ -84,7 +98,11 @@ bool Arguments::pack_integer(PyObject* value, size_t index, const Parameter& par
 
 bool Arguments::pack_float(PyObject* value, size_t index, const Parameter& parameter, uint8_t* out) const {
     const double number = PyFloat_AsDouble(value);
-    if (number == -1.0 && PyErr_Occurred() != nullptr) return false;
+    if (number == -1.0 && PyErr_Occurred() != nullptr) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) return false;
+        PyErr_Clear();
+        return refuse(PyExc_TypeError, value, index, parameter, "is no number");
+    }
     switch (parameter.size) {
         case 8:
             std::memcpy(out, &number, 8);
@@ -117,6 +135,7 @@ bool Arguments::pack_other(PyObject* value, size_t index, const Parameter& param
         const bool bytes = view.format == nullptr || std::strcmp(view.format, "B") == 0;
         scalar = view.ndim == 0;
         const bool fits = !(by_value && scalar) && view.len == static_cast<Py_ssize_t>(parameter.size) &&
+                          (bytes || is_plain(view.format)) &&
                           (scalar || bytes || parameter.kind == Kind::raw);
         if (fits) std::memcpy(out, view.buf, parameter.size);
         PyBuffer_Release(&view);
@@ -126,11 +145,13 @@ bool Arguments::pack_other(PyObject* value, size_t index, const Parameter& param
         return refuse(PyExc_TypeError, value, index, parameter, "does not fit");
     if (parameter.kind == Kind::floating && has_float) return pack_float(value, index, parameter, out);
     if (parameter.kind != Kind::floating && PyIndex_Check(value)) {
-        PyObject* number = PyNumber_Index(value);
-        if (number == nullptr) return false;
-        const bool packed = pack_integer(number, index, parameter, out);
-        Py_DECREF(number);
-        return packed;
+        if (PyObject* number = PyNumber_Index(value); number != nullptr) {
+            const bool packed = pack_integer(number, index, parameter, out);
+            Py_DECREF(number);
+            return packed;
+        }
+        if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) return false;
+        PyErr_Clear();  // every array of NumPy's could be one
     }
     if (parameter.kind == Kind::any && has_float) return pack_float(value, index, parameter, out);
     return refuse(PyExc_TypeError, value, index, parameter, "does not fit");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from operator import index
 from typing import TYPE_CHECKING, Final, Self
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "PinnedMemory"]
 
 _WIDTHS: Final = (1, 2, 4)
+_NAME: Final = re.compile(":[^:]*:")
+"""Of a field, in a buffer's format (PEP 3118)."""
 
 
 class Memory(DeviceBuffer):
@@ -43,7 +46,7 @@ class Memory(DeviceBuffer):
 
         With ``wait=False`` pinned memory may not have been read yet on return: synchronise the stream.
         """
-        with memoryview(source) as view:  # which keeps the size
+        with _memory_of(source) as view:  # which keeps the size
             address = self._address(offset, view.nbytes)
             status, pinned = self._core.channel.copy_to_device(handle_in(self._core, stream), address, view)
         self._core.check(status, "Memory.copy_from")
@@ -58,7 +61,7 @@ class Memory(DeviceBuffer):
         With ``wait=False``, which needs pinned memory (UsageError), they are there once the stream has
         come so far.
         """
-        with memoryview(destination) as view:  # which keeps the size
+        with _memory_of(destination) as view:  # which keeps the size
             address = self._address(offset, view.nbytes)
             if not wait and not self._core.channel.is_pinned(view):
                 raise UsageError("copy_to without waiting needs pinned memory (Session.allocate_pinned)")
@@ -147,3 +150,10 @@ class Memory(DeviceBuffer):
     def _drain(self, stream: Stream | None, call: str) -> None:
         handle = handle_in(self._core, stream)
         self._core.wait(lambda timeout: self._core.channel.stream_synchronize(handle, timeout), None, call)
+
+
+def _memory_of(buffer: Buffer) -> memoryview:
+    view = memoryview(buffer)
+    if "O" in _NAME.sub("", view.format):  # what came in their place would crash this process
+        raise TypeError(f"a copy of Python objects ({type(buffer).__name__} of format {view.format!r})")
+    return view

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 import fikit
+import numpy as np
 import pytest
 from fikit.modules import Axes
 
@@ -161,3 +162,28 @@ def test_what_cannot_be_asked_for_is_named_before_anything_is_made_for_it(sessio
             with pytest.raises(TypeError):
                 each()
     still_works(session)
+
+
+def test_python_objects_are_nothing_for_a_gpu(session: fikit.Session) -> None:
+    """Their addresses would go there, and what comes back would crash the program."""
+    objects = np.array([None, "text"], dtype=object)
+    fields = np.zeros(2, dtype=[("Offset", "f4"), ("what", object)])
+    with session.allocate(64) as memory, session.load(PTX) as module:
+        for array in (objects, fields):
+            with pytest.raises(TypeError, match="Python objects"):
+                memory.copy_from(array)
+            with pytest.raises(TypeError, match="Python objects"):
+                memory.copy_to(array)
+        with pytest.raises(TypeError, match="argument 0 of kernel store"):
+            module.kernel("store").launch(np.array(memory, dtype=object), 1, grid=1, block=1)
+        memory.copy_from(np.zeros(2, dtype=[("Offset", "f4")]))
+    assert list(objects) == [None, "text"]
+
+
+def test_a_number_of_another_order_of_bytes_is_that_number(session: fikit.Session) -> None:
+    structure = np.zeros((), dtype=[("number", ">i4")])
+    with session.allocate(64) as memory, session.load(PTX) as module:
+        module.kernel("store").launch(memory, np.array(5, dtype=">i4"), grid=1, block=1)
+        assert memory.read(4) == (5).to_bytes(4, "little")
+        with pytest.raises(TypeError, match="argument 1 of kernel store"):
+            module.kernel("store").launch(memory, structure, grid=1, block=1)
