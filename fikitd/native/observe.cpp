@@ -102,21 +102,15 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             if (indices[i] == KernelNames::unnamed) continue;
             const uint64_t function = KernelNames::hash_of(from.name);
             bool fresh = false;
-            if (from.median == 0) continue;
+            if (from.median == 0 || from.samples == 0) continue;
             KernelEntry* const entry = &profile_.find(Profile::key_of(function, from.shape), fresh);
             if (entry->samples > 0) continue;
             entry->shape = from.shape;
             entry->name = indices[i];
             if (fresh) entry->waves = 0;  // computed when the kernel is seen
-            entry->samples = from.samples;
-            entry->median = from.median;
-            entry->p95 = from.p95;
-            entry->shortest = from.shortest != 0 ? from.shortest : from.median;
             entry->wrong = from.wrong;
             entry->gaps = from.gaps;
-            entry->durations.fill(from.median);
-            entry->durations[0] = from.p95;
-            entry->durations[1] = entry->shortest;
+            entry->recall(from.samples, from.median, from.p95, from.shortest);
         }
     });
 }

@@ -81,6 +81,22 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
         until_sample = static_cast<uint32_t>(key % std::min(apart, rarely()));
 }
 
+void KernelEntry::recall(uint32_t measured, uint32_t usual, uint32_t longest, uint32_t undisturbed_time) {
+    samples = measured;
+    recent = std::min(measured, window);
+    undisturbed = std::min(measured, known_after);
+    median = usual;
+    p95 = std::max(usual, longest);
+    shortest = least = undisturbed_time != 0 ? undisturbed_time : usual;
+    durations.fill(median);
+    if (recent > 2) {
+        durations[0] = p95;
+        durations[1] = shortest;
+    }
+    sure = durations;
+    tell();
+}
+
 // Apart from sample_now(), which each launch passes through.
 void KernelEntry::sample_again() {
     until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;

@@ -108,6 +108,8 @@ struct KernelEntry {
     void measured(Nanoseconds duration, uint32_t multiprocessors = 0, Nanoseconds others = 0);
     // The session launched `before` so long before this one.
     void follows(uint64_t before, Nanoseconds time);
+    // What another executor has measured of it, as if that had been here.
+    void recall(uint32_t measured, uint32_t usual, uint32_t longest, uint32_t undisturbed_time);
     void tell();  // brings `work` up to date
     void sample_again();
     void forget();

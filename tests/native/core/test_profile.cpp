@@ -244,6 +244,23 @@ void what_no_longer_holds_is_learnt_anew() {
     CHECK_EQUAL(entry.samples, samples + 5);  // what was forgotten was measured all the same
 }
 
+// By another executor, maybe of a daemon before: nothing of it is to be measured anew before it counts.
+void what_was_learnt_elsewhere_is_known() {
+    KernelEntry entry;
+    entry.recall(40, 50'000, 60'000, 45'000);
+    CHECK(entry.work.known && entry.work.at_least == 0);
+    CHECK_EQUAL(entry.work.expected, 50'000);
+    CHECK_EQUAL(entry.work.longest, 60'000);
+    entry.measured(52'000);
+    CHECK_EQUAL(entry.samples, 41u);
+    CHECK_EQUAL(entry.median, 50'000u);
+    for (int i = 0; i < 3; ++i) entry.measured(500'000);  // it has other data now
+    CHECK_EQUAL(entry.median, 500'000u);
+    KernelEntry little;
+    little.recall(2, 50'000, 60'000, 45'000);
+    CHECK(!little.work.known);
+}
+
 void gaps_are_kept_by_what_came_before() {
     KernelEntry entry;
     for (const Nanoseconds time : {10, 30, 20}) entry.follows(7, time);
@@ -336,6 +353,7 @@ int main(int count, char** arguments) {
         CASE(launches_far_ahead_are_not_all_measured),
         CASE(one_accident_is_not_what_to_expect),
         CASE(what_no_longer_holds_is_learnt_anew),
+        CASE(what_was_learnt_elsewhere_is_known),
         CASE(gaps_are_kept_by_what_came_before),
         CASE(a_full_profile_gives_way_to_new_kernels),
         CASE(keys_tell_shapes_apart),
