@@ -138,19 +138,18 @@ class DispatchCore:
 
     def load_profile(self, profile: KernelProfile) -> None:
         """Take over an entry, unless the kernel has been measured here already."""
-        most = (1 << 32) - 1
         self._core.load_profile(
             profile.module,
             profile.function,
             list(profile.grid),
             list(profile.block),
             profile.shared_bytes,
-            min(profile.samples, most),
-            min(profile.median_ns, most),
-            min(profile.p95_ns, most),
-            min(profile.shortest_ns, most),
-            min(profile.wrong, most),
-            [(gap.before, min(gap.samples, most), min(gap.median_ns, most)) for gap in profile.gaps],
+            profile.samples,
+            profile.median_ns,
+            profile.p95_ns,
+            profile.shortest_ns,
+            profile.wrong,
+            [(gap.before, gap.samples, gap.median_ns) for gap in profile.gaps],
         )
 
     def forget_profiles(self) -> None:

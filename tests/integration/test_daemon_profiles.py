@@ -69,7 +69,7 @@ def test_a_module_is_named_by_a_hash(client: Any) -> None:
 
 
 @pytest.mark.shares_daemon
-@pytest.mark.parametrize("gap", [("zz", 1, 1), ("", 1, 1), ("00", -1, 1)])
+@pytest.mark.parametrize("gap", [("zz", 1, 1), ("", 1, 1), ("00", -1, 1), ("00", 1, 1 << 32)])
 def test_a_gap_that_is_none_is_refused(client: Any, gap: tuple[Any, ...]) -> None:
     bad = msgspec.structs.replace(KNOWN, gaps=[p.KernelGap(*gap)])
     assert client.ask(p.ImportProfiles(profiles=[bad])).code == "invalid"
@@ -78,7 +78,15 @@ def test_a_gap_that_is_none_is_refused(client: Any, gap: tuple[Any, ...]) -> Non
 
 @pytest.mark.shares_daemon
 @pytest.mark.parametrize(
-    "wrong", [{"grid": (-1, 1, 1)}, {"block": (1 << 32, 1, 1)}, {"shared_bytes": 1 << 32}]
+    "wrong",
+    [
+        {"grid": (-1, 1, 1)},
+        {"grid": (1, 0, 1)},
+        {"block": (1 << 32, 1, 1)},
+        {"shared_bytes": 1 << 32},
+        {"samples": 1 << 32},
+        {"median_ns": 1 << 62},
+    ],
 )
 def test_a_launch_that_cannot_be_is_refused(client: Any, wrong: dict[str, Any]) -> None:
     """An executor that was told of it would end."""

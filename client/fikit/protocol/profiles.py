@@ -8,8 +8,10 @@ from msgspec import Meta, Struct
 
 from fikit.protocol.words import Count, KernelKey, Reply, Request
 
-Extent = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Extent = Annotated[int, Meta(ge=1, lt=1 << 32)]
 """As CUDA's launches have it: 32 bits."""
+Measured = Annotated[int, Meta(ge=0, lt=1 << 32)]
+"""Nanoseconds, launches or bytes, as executors keep them: 32 bits."""
 
 
 class KernelGap(Struct, frozen=True, array_like=True):
@@ -17,8 +19,8 @@ class KernelGap(Struct, frozen=True, array_like=True):
 
     before: KernelKey
     """The first of the two."""
-    samples: Count
-    median_ns: Count
+    samples: Measured
+    median_ns: Measured
 
 
 class KernelProfile(Struct, frozen=True, kw_only=True):
@@ -29,15 +31,15 @@ class KernelProfile(Struct, frozen=True, kw_only=True):
     """Hash of the module's content."""
     grid: tuple[Extent, Extent, Extent]
     block: tuple[Extent, Extent, Extent]
-    shared_bytes: Extent
-    samples: Count
-    median_ns: Count
-    p95_ns: Count
-    shortest_ns: Count = 0
+    shared_bytes: Measured
+    samples: Measured
+    median_ns: Measured
+    p95_ns: Measured
+    shortest_ns: Measured = 0
     """What it takes beside nothing, smoothed; what was measured beside others only lowers it."""
-    block_ns: Count = 0
+    block_ns: Measured = 0
     """What one block takes: what it may delay others by."""
-    wrong: Count = 0
+    wrong: Measured = 0
     """Durations less than half or more than twice of what was known."""
     key: str = ""
     """Hash of module, function and shape: how gaps name it."""
