@@ -36,12 +36,25 @@ COLUMNS: Final = (
 LISTED: Final = ", ".join(COLUMNS)
 AS_JSON: Final = {"grid", "block", "gaps"}
 MOST_LOADED: Final = 5_000
-"""Entries that a new executor is given: the most sampled ones, well below the frame limit."""
+"""Entries that a new executor is given: its user's, the most sampled ones, well below the frame limit."""
 MOST_KEPT: Final = 100_000
 """Entries, some 50 MB: a program whose shapes never repeat must not fill the disk."""
-PRUNE: Final = """
-DELETE FROM profiles WHERE saved_ns < (SELECT saved_ns FROM profiles ORDER BY saved_ns DESC LIMIT 1 OFFSET ?)
+NOBODY: Final = -1
+"""Whose entries are that were imported."""
+KEY: Final = "module, function, grid, block, shared_bytes, device"
+SAVE: Final = f"""
+INSERT INTO profiles ({LISTED}, saved_ns, uid) VALUES ({", ".join("?" for _ in COLUMNS)}, ?, ?)
+ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in (*COLUMNS, "saved_ns"))}
 """
+PRUNE: Final = """
+WITH users AS (SELECT uid, count(*) AS entries FROM profiles GROUP BY uid),
+most AS (SELECT uid, entries + ? - (SELECT sum(entries) FROM users) AS left FROM users
+         ORDER BY entries DESC LIMIT 1)
+DELETE FROM profiles WHERE uid = (SELECT uid FROM most) AND saved_ns < (
+    SELECT saved_ns FROM profiles WHERE uid = (SELECT uid FROM most)
+    ORDER BY saved_ns DESC LIMIT 1 OFFSET (SELECT max(left, 1) - 1 FROM most))
+"""
+"""Of whom there are most: one user's many kernels are nobody else's loss."""
 
 
 Kind = TypeVar("Kind", bound=KernelProfile)
@@ -58,7 +71,8 @@ class Profiles:
         """Else a listing could miss what another has taken and not saved, older figures replace newer, or
         what was cleared come back."""
         self._taken: list[ProfileRecord] = []
-        """What executors have handed over and the disk refused so far. It is saved before more is taken."""
+        """What an executor has handed over and the disk refused so far. It is saved before more is taken."""
+        self._taken_of = NOBODY
 
     async def load_into(self, executor: Executor) -> None:
         """Give an executor what is known on its device model. Never raises: it can learn anew."""
@@ -71,9 +85,9 @@ class Profiles:
         if executor.description is None:
             return
         known = await self._store.readable(
-            f"SELECT {LISTED} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",
+            f"SELECT {LISTED} FROM profiles WHERE device=? ORDER BY uid=? DESC, samples DESC LIMIT ?",
             lambda row: entry(row, KernelProfile),
-            (executor.description.device_name, MOST_LOADED),
+            (executor.description.device_name, user_of(executor), MOST_LOADED),
         )
         for portion in portions(known):
             await executor.ask(LoadProfiles(profiles=portion), Ok)
@@ -95,6 +109,7 @@ class Profiles:
                     if executor.description is not None:
                         device = executor.description.device_name
                         self._taken = [profile_record(each, device) for each in taken.profiles]
+                        self._taken_of = user_of(executor)
                 await self._save_taken()
             except Unavailable as refusal:
                 self._log.warning("profiles_not_taken", executor=executor.executor, reason=refusal.message)
@@ -102,21 +117,22 @@ class Profiles:
     async def _save_taken(self) -> None:
         """Raises Unavailable."""
         if self._taken:
-            await self.save(self._taken)
+            await self.save(self._taken, self._taken_of)
             self._taken = []
 
-    async def save(self, records: Iterable[ProfileRecord]) -> None:
-        """Keep entries; one that is there is replaced, those saved longest ago go. Raises Unavailable."""
-        places = ", ".join("?" for _ in COLUMNS)
-        statement = f"INSERT OR REPLACE INTO profiles ({LISTED}, saved_ns) VALUES ({places}, ?)"
+    async def save(self, records: Iterable[ProfileRecord], uid: int = NOBODY) -> None:
+        """Keep what a user's executor has learnt; entries that are there are renewed and stay whose they are.
+
+        Those saved longest ago go, of the user who has most. Raises Unavailable.
+        """
         ((latest,),) = await self._store.read("SELECT max(saved_ns) FROM profiles")
         now = max(time.time_ns(), (latest or 0) + 1)  # a clock that was set back makes nothing the oldest
-        kept = [(statement, (*values(each), now)) for each in records]
-        await self._store.write([*kept, (PRUNE, (MOST_KEPT - 1,))])
+        kept = [(SAVE, (*values(each), now, uid)) for each in records]
+        await self._store.write([*kept, (PRUNE, (MOST_KEPT,))])
 
     async def list(self, limit: int, offset: int) -> list[ProfileRecord]:
         """The most sampled entries, from the offset on."""
-        order = "samples DESC, module, function, grid, block, shared_bytes, device"
+        order = f"samples DESC, {KEY}"
         statement = f"SELECT {LISTED} FROM profiles ORDER BY {order} LIMIT ? OFFSET ?"
         return await self._store.readable(statement, lambda row: entry(row, ProfileRecord), (limit, offset))
 
@@ -139,6 +155,11 @@ class Profiles:
         for executor in list(self._supervisor.executors.values()):
             if executor.state == "serving":
                 await self.load_into(executor)
+
+
+def user_of(executor: Executor) -> int:
+    """Whose kernels it runs."""
+    return NOBODY if executor.uid is None else executor.uid
 
 
 def values(record: ProfileRecord) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from fikit.protocol import Usage
 from fikitd.errors import Unavailable
 from fikitd.scarcity import in_thread
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
@@ -37,9 +37,9 @@ CREATE TABLE IF NOT EXISTS profiles (
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
     shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
     wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
-    saved_ns INTEGER NOT NULL DEFAULT 0,
+    saved_ns INTEGER NOT NULL DEFAULT 0, uid INTEGER NOT NULL DEFAULT -1,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS profiles_saved ON profiles (saved_ns);
+CREATE INDEX IF NOT EXISTS profiles_of_users ON profiles (uid, saved_ns);
 """
 UPGRADES: Final = {
     1: """
@@ -50,6 +50,10 @@ ALTER TABLE profiles ADD COLUMN key TEXT NOT NULL DEFAULT '';
 ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
 """,
     2: "ALTER TABLE profiles ADD COLUMN saved_ns INTEGER NOT NULL DEFAULT 0;\n",
+    3: """
+ALTER TABLE profiles ADD COLUMN uid INTEGER NOT NULL DEFAULT -1;
+DROP INDEX IF EXISTS profiles_saved;
+""",
 }
 """What makes a file of one schema one of the next."""
 SCHEMA_PLACES: Final = ("user_version", "application_id")

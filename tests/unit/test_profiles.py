@@ -36,6 +36,21 @@ async def test_what_was_saved_longest_ago_goes(tmp_path: Path, monkeypatch: pyte
     await store.close()
 
 
+async def test_a_users_many_kernels_are_not_anothers_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "MOST_KEPT", 6)
+    store = await Store.open(tmp_path / "state.db")
+    kept = profiles.Profiles(store, cast(Any, None))
+    await kept.save([record("imported")])
+    await kept.save([record("a"), record("b")], 1000)
+    for number in range(20):
+        await kept.save([record("a", 2), record(f"flood{number}")], 1001)
+    found = {each.function: each.samples for each in await kept.list(10, 0)}
+    assert found == {"imported": 1, "a": 2, "b": 1, "flood17": 1, "flood18": 1, "flood19": 1}
+    await store.close()
+
+
 async def test_a_clock_that_is_set_back_keeps_what_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
