@@ -223,7 +223,11 @@ class CallHandler {
             jit.complain(wrong);
             return CUDA_ERROR_INVALID_IMAGE;
         }
-        compiled.variable_bytes = std::min(variable_bytes(image), too_many_bytes);
+        int major = 0;
+        if (session_.memory_limit != 0 || session_.tenant_limit != 0)
+            driver_.cuDeviceGetAttribute_(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                          core_.device_);
+        compiled.variable_bytes = std::min(variable_bytes(image, major), too_many_bytes);
         const CUresult result = driver_.cuLibraryLoadData_(&module.library, image.data(), jit.options(),
                                                            jit.values(), jit.count(), nullptr, nullptr, 0);
         // What is known of its kernels is of the machine code, which the options make another.

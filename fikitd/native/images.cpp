@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cubin_sections.hpp"
+#include "fatbin_entries.hpp"
 #include "ptx_variables.hpp"
 
 namespace fikit {
@@ -227,9 +228,20 @@ uint64_t text_variable_bytes(Bytes text) {
 }
 
 // Of a sound one.
-uint64_t entry_variable_bytes(Bytes entry) {
-    if (packing_of(entry) != 0) return 0;
-    const Bytes content = entry.subspan(number(entry, 4, 4), number(entry, 8, 8));
+uint64_t entry_variable_bytes(Bytes entry, int major) {
+    Bytes content = entry.subspan(number(entry, 4, 4), number(entry, 8, 8));
+    std::vector<uint8_t> unpacked;
+    if (packing_of(entry) != 0) {
+        fatbin::Entry head;
+        std::memcpy(&head, entry.data(), sizeof head);
+        if (major == 0 || !head.packed() || !head.useful(major)) return 0;
+        const auto packed = std::as_bytes(content);
+        unpacked.resize(fatbin::expanded_size(head, packed));
+        // What is damaged the driver refuses; without the library nobody knows.
+        if (!fatbin::expand(head, packed, std::as_writable_bytes(std::span(unpacked)))) return 0;
+        content = unpacked;
+        if (is_elf(content) && Elf(content).wrong() != nullptr) return UINT64_MAX;
+    }
     if (kind_of(entry) == ptx) return text_variable_bytes(content);
     return is_elf(content) ? Elf(content).variable_bytes() : 0;
 }
@@ -316,14 +328,14 @@ const char* check_image(const std::vector<uint8_t>& image) {
     return "neither PTX, ELF nor fatbin";
 }
 
-uint64_t variable_bytes(const std::vector<uint8_t>& image) {
+uint64_t variable_bytes(const std::vector<uint8_t>& image, int major) {
     const Bytes given = Bytes(image).first(image.size() - 1);
     if (is_elf(given)) return Elf(given).variable_bytes();
     if (!is_fatbin(given)) return text_variable_bytes(given);
     uint64_t most = 0, size = 0;
     for (Bytes left = given.subspan(number(given, 6, 2), number(given, 8, 8));
          !left.empty() && check_entry(left, size) == nullptr; left = left.subspan(size))
-        most = std::max(most, entry_variable_bytes(left));
+        most = std::max(most, entry_variable_bytes(left, major));
     return most;
 }
 

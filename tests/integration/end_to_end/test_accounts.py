@@ -203,3 +203,29 @@ def test_an_executor_that_was_killed_uses_nothing_of_the_limit(
     os.close(ending)
     assert information(kept) == (LIMIT, LIMIT)
     assert take(kept) == 0
+
+
+def packed(text: str) -> bytes:
+    """PTX in a fatbin as nvcc packs it, by LZ4's block format (literals alone)."""
+    content = text.encode() + b"\0"
+    longer, rest = divmod(len(content) - 15, 255)
+    block = b"\xf0" + b"\xff" * longer + bytes([rest]) + content
+    kind, flags = 1, 0x2011
+    header = struct.pack("<HHIQIIII8xQ8xQII8x", kind, 0x101, 80, len(block), len(block), 64, 0, 90, flags,
+                         len(content), 72, 0)  # fmt: skip
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(header + block)) + header + block
+
+
+@pytest.mark.parametrize("image", [str, packed])
+def test_variables_are_memory_however_they_are_packed(
+    connect: Callable[..., fikit.Session], image: Callable[[str], str | bytes]
+) -> None:
+    text = f".version 7.8\n.target sm_80\n.address_size 64\n.visible .global .align 8 .b8 x[{LIMIT}];\n"
+    session = connect(memory_limit=2 * LIMIT)
+    free = session.memory_information().free
+    with session.load(image(text)) as module:
+        assert module.global_("x").size == LIMIT
+        assert session.memory_information().free == free - LIMIT
+    limited = connect(memory_limit=LIMIT // 2)
+    with pytest.raises(fikit.OutOfMemoryError):
+        limited.load(image(text))

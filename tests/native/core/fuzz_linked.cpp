@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<std::uint8_t> image(data, data + size);
     image.push_back(0);
     image.shrink_to_fit();
-    if (fikit::check_image(image) == nullptr) fikit::variable_bytes(image);
+    if (fikit::check_image(image) == nullptr) fikit::variable_bytes(image, 9);
     fikit::check_linked(image);
     return 0;
 }

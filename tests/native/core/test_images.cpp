@@ -376,9 +376,9 @@ void an_archive() {
     CHECK_EQUAL(wrong_in_link(damaged), "damaged header in an archive");
 }
 
-uint64_t bytes_of(Bytes image) {
+uint64_t bytes_of(Bytes image, int major = 9) {
     image.push_back(0);
-    return variable_bytes(image);
+    return variable_bytes(image, major);
 }
 uint64_t bytes_of(std::string_view code) { return bytes_of(Bytes(code.begin(), code.end())); }
 
@@ -426,6 +426,25 @@ void variables_of_machine_code() {
     const Bytes unread = packed(machine_code, lz4, 16);
     CHECK_EQUAL(wrong_with(unread), "");
     CHECK_EQUAL(bytes_of(unread), 0u);
+    const auto packed_as = [](uint16_t kind, const Bytes& content, uint32_t target = 90) {
+        Bytes sequence = {0xf0};  // literals alone
+        for (size_t left = content.size() - 15;; left -= 255) {
+            sequence.push_back(static_cast<uint8_t>(std::min<size_t>(left, 255)));
+            if (left < 255) break;
+        }
+        append(sequence, content);
+        Bytes made = packed(kind, sequence, content.size());
+        put(made, 16 + 28, target);
+        return made;
+    };
+    CHECK_EQUAL(wrong_with(packed_as(machine_code, bare)), "");
+    CHECK_EQUAL(bytes_of(packed_as(machine_code, bare)), 3000u);
+    CHECK_EQUAL(bytes_of(packed_as(machine_code, bare), 0), 0u);
+    CHECK_EQUAL(bytes_of(packed_as(machine_code, bare, 80)), 0u);  // not for this GPU
+    CHECK_EQUAL(bytes_of(packed_as(ptx, Bytes(declares.begin(), declares.end()), 50)), 5000u);
+    Bytes damaged = bare;
+    put(damaged, 40, uint64_t{1} << 40);
+    CHECK_EQUAL(bytes_of(packed_as(machine_code, damaged)), UINT64_MAX);
 }
 
 // The sanitizers watch.
