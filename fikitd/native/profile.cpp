@@ -83,16 +83,12 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
 
 void KernelEntry::recall(uint32_t measured, uint32_t usual, uint32_t longest, uint32_t undisturbed_time) {
     samples = measured;
-    recent = std::min(measured, window);
-    undisturbed = std::min(measured, known_after);
+    recent = std::min(measured, known_after);
+    undisturbed = 0;  // doubtful: it may have other data here, so the first three beside nothing replace it
     median = usual;
     p95 = std::max(usual, longest);
     shortest = least = undisturbed_time != 0 ? undisturbed_time : usual;
-    durations.fill(median);
-    if (recent > 2) {
-        durations[0] = p95;
-        durations[1] = shortest;
-    }
+    durations = {p95, shortest, median};
     sure = durations;
     tell();
 }

@@ -244,18 +244,24 @@ void what_no_longer_holds_is_learnt_anew() {
     CHECK_EQUAL(entry.samples, samples + 5);  // what was forgotten was measured all the same
 }
 
-// By another executor, maybe of a daemon before: nothing of it is to be measured anew before it counts.
-void what_was_learnt_elsewhere_is_known() {
+// By another executor, maybe of a daemon before: it counts at once, and is replaced by what is measured here.
+void what_was_learnt_elsewhere_is_known_and_looked_at_again() {
     KernelEntry entry;
     entry.recall(40, 50'000, 60'000, 45'000);
-    CHECK(entry.work.known && entry.work.at_least == 0);
+    CHECK(entry.work.known);
+    CHECK_EQUAL(entry.work.at_least, 45'000u);
     CHECK_EQUAL(entry.work.expected, 50'000);
     CHECK_EQUAL(entry.work.longest, 60'000);
+    CHECK(entry.sample_now());
     entry.measured(52'000);
     CHECK_EQUAL(entry.samples, 41u);
     CHECK_EQUAL(entry.median, 50'000u);
-    for (int i = 0; i < 3; ++i) entry.measured(500'000);  // it has other data now
+    for (int i = 0; i < 3; ++i) {  // it has other data now
+        CHECK(i == 2 || entry.sample_now());
+        entry.measured(500'000);
+    }
     CHECK_EQUAL(entry.median, 500'000u);
+    CHECK_EQUAL(entry.work.at_least, 0u);
     KernelEntry little;
     little.recall(2, 50'000, 60'000, 45'000);
     CHECK(!little.work.known);
@@ -353,7 +359,7 @@ int main(int count, char** arguments) {
         CASE(launches_far_ahead_are_not_all_measured),
         CASE(one_accident_is_not_what_to_expect),
         CASE(what_no_longer_holds_is_learnt_anew),
-        CASE(what_was_learnt_elsewhere_is_known),
+        CASE(what_was_learnt_elsewhere_is_known_and_looked_at_again),
         CASE(gaps_are_kept_by_what_came_before),
         CASE(a_full_profile_gives_way_to_new_kernels),
         CASE(keys_tell_shapes_apart),
