@@ -78,7 +78,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     // Kernels that a program launches once a step became known in the same one: from the next on each has its
     // own.
     else if (recent == known_after + 1)
-        until_sample = static_cast<uint32_t>(key % std::min(apart, rarely()));
+        until_sample = static_cast<uint32_t>((key >> 32) % std::min(apart, rarely()));
 }
 
 void KernelEntry::recall(uint32_t measured, uint32_t usual, uint32_t longest, uint32_t undisturbed_time) {
