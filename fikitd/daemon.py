@@ -83,7 +83,7 @@ class Daemon:
             allowance(self.configuration, each.tenant, str(each.uid)).weight
         )
         self.traces = Traces(self.supervisor, self.sessions)
-        self.sessions.on_serving = [self.profiles.load_into, self.traces.serving]
+        self.sessions.on_serving = [self._heed_jobs, self.profiles.load_into, self.traces.serving]
         self.sessions.on_stopping = [self.profiles.collect_from]
         processes = JobProcesses(self.directories.state / "jobs")
         processes.low_cpu_weight = lambda: self.configuration.jobs.low_cpu_weight
@@ -241,6 +241,12 @@ class Daemon:
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""
         self.supervisor.expect(device, job.job if job.isolated else users_domain(job.uid), job.uid)
+
+    async def _heed_jobs(self, executor: Executor) -> None:
+        """Those it serves have numbers, though our state may be another than that of who started them."""
+        served = [each.job for each in self.sessions.living.values() if each.executor is executor]
+        for job in (executor.domain, *filter(None, served)):
+            self.jobs.taken(job)
 
     def _lasts(self, domain: str) -> bool:
         """Whether a trust domain may have more sessions: a user's always, an isolated job's while it runs."""

@@ -66,6 +66,10 @@ class JobRecords:
         self._next += 1
         return self._next - 1
 
+    def taken(self, job: str) -> None:
+        """Something of this name lives: no other job gets its number, also where nothing is known of it."""
+        self._next = max(self._next, 1 + (job_number(job) or 0))
+
     def next_end(self) -> int:
         """A later one than any job has had."""
         self._ended += 1

@@ -322,6 +322,29 @@ def test_a_job_whose_directory_is_gone_is_killed_all_the_same(stopped_daemon: Da
     (stopped_daemon.place / "state" / "jobs").mkdir()
 
 
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_job_of_a_lost_state_keeps_its_number_while_it_is_served(
+    stopped_daemon: Daemon, isolated: bool
+) -> None:
+    """Else the next job of this number, whoever's it is, would share its executor and end its sessions."""
+    client = stopped_daemon.start().client()
+    request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", isolated=isolated)
+    job = client.ask(request).job.job
+    while (pid := client.ask(p.Show(target=job)).job.pid) is None:
+        pass
+    session = client.ask(p.OpenSession(name="mine", job=job)).session
+    stopped_daemon.stop(signal.SIGKILL)
+    shutil.rmtree(stopped_daemon.place / "state")
+    again = stopped_daemon.start().client()
+    assert [each.session for each in again.ask(p.ListSessions()).sessions] == [session]
+    other = again.ask(request).job.job
+    assert other != job
+    assert again.ask(p.Kill(target=other, signal=9)) == p.Done()
+    assert again.ask(p.Wait(job=other)).job.state == "killed"
+    assert [each.session for each in again.ask(p.ListSessions()).sessions] == [session]
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_a_queued_job_whose_gpu_is_gone_waits_for_it(stopped_daemon: Daemon) -> None:
     stopped_daemon.configure("[jobs]\nmax_running = 1\n")
     client = stopped_daemon.start(FIKIT_SIM_DEVICES="2").client()
