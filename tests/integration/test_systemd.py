@@ -235,6 +235,17 @@ def test_a_killed_daemon_leaves_jobs_and_executors_to_its_successor(machine: Mac
     assert machine.value("fikitd", "NRestarts") == "2"
 
 
+def test_memory_that_runs_out_ends_jobs_before_what_others_need(machine: Machine) -> None:
+    """Executors map what their users have pinned, and to kill one frees none of it."""
+    machine.until_serving()
+    job = machine.submit()
+    units = machine.run("systemctl", "list-units", "--plain", "--no-legend", "fikitd-executor-*")
+    ranked = ("fikitd", units.split()[0], f"fikitd-{job}")
+    ranks = [machine.value(unit, "OOMScoreAdjust") for unit in ranked]
+    machine.run("fikitctl", "kill", job)
+    assert ranks == ["-500", "-500", "0"]
+
+
 def test_a_wrong_setting_is_not_taken_over(machine: Machine) -> None:
     before = machine.until_serving()
     machine.run(
