@@ -322,7 +322,7 @@ class Jobs(JobRecords):
                 "killed" if job.kill_asked else "lost" if code is None else "failed" if code else "finished"
             )
         reason = job.reason if job.kill_asked and job.reason else ending.reason
-        ended = {"ended_unix": time.time(), "ended_as": self.next_end()}
+        ended = {"ended_unix": ending.unix or time.time(), "ended_as": self.next_end()}
         self.keep(job.moved(state, exit_code=code, reason=reason, **ended))
         self.unsaved.add(number)
         self._tell("job_ended", self.known[number], state=state, exit_code=code, reason=reason)

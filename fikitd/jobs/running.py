@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,14 @@ class Ending:
 
     exit_code: int | None
     reason: str
+    unix: float | None = None
+    """When, where it was written down; else now."""
+
+
+def moment(written: Mapping[str, Any] | None) -> float | None:
+    """When something happened that the runner wrote down; None: it does not say."""
+    unix = (written or {}).get("unix")
+    return unix if isinstance(unix, float) else None
 
 
 class JobProcesses:
@@ -103,7 +111,9 @@ class JobProcesses:
                 except msgspec.ValidationError:
                     continue
                 if job.job == directory.name:
-                    found.append(job.moved("running", gpu=job.gpu_asked or 0) if begun else job)
+                    since = moment(files.read(directory / files.STARTED))
+                    running = {"gpu": job.gpu_asked or 0, "started_unix": since}
+                    found.append(job.moved("running", **running) if begun else job)
             return found
 
         return sorted(await in_thread(look), key=lambda job: job.number)
@@ -205,7 +215,7 @@ class JobProcesses:
             await in_thread(self._end_orphan, job)
             log = self.place(job) / RUNNER_LOG
             return Ending(None, LOST + await in_thread(quoted, log))
-        return Ending(int(found["exit_code"]), str(found.get("error", "")))
+        return Ending(int(found["exit_code"]), str(found.get("error", "")), moment(found))
 
     def _end_orphan(self, job: Job) -> None:
         """A job that is over holds nothing: its runner cannot end what is left of the command any more."""

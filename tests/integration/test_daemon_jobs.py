@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -213,20 +214,28 @@ def test_a_runner_that_is_killed_before_it_has_noted_its_command_leaves_none(tmp
     assert not marker.exists()
 
 
-def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("remembered", [True, False])
+def test_job_that_ended_while_the_daemon_was_away(
+    daemon: Any, client: Any, tmp_path: Path, remembered: bool
+) -> None:
     away = tmp_path / "away"
     os.mkfifo(away)
     job = client.ask(submit(f"echo up; read line < {away}; exit 5")).job
     until(client, job.job, b"up")
-    pid = client.pid_of(job.job)
-    ended = os.pidfd_open(pid)
+    stat = Path(f"/proc/{client.pid_of(job.job)}/stat").read_text()
+    runner = os.pidfd_open(int(stat.rpartition(")")[2].split()[1]))
     daemon.stop(signal.SIGKILL)
-    away.write_text("\n")
-    assert select.select([ended], [], [], 10)[0]
-    os.close(ended)
+    up, _ = time.time(), away.write_text("\n")
+    assert select.select([runner], [], [], 10)[0]
+    os.close(runner)
+    over = time.time()
+    if not remembered:
+        for part in (daemon.place / "state").glob("state.db*"):
+            part.unlink()
     daemon.start()
-    again = daemon.client()
-    assert wait_for(again, job.job).exit_code == 5
+    shown = wait_for(daemon.client(), job.job)
+    assert shown.exit_code == 5
+    assert job.submitted_unix <= shown.started_unix <= up <= shown.ended_unix <= over
 
 
 ROOT = Path(__file__).resolve().parents[2]
