@@ -230,11 +230,11 @@ SLOW_PROFILES = """
 import trio
 from fikitd.profiles import Profiles
 save = Profiles.save
-async def slowly(self, records):
+async def slowly(self, records, uid):
     records = list(records)
     self._store._path.with_name("saving").touch()
     await trio.sleep(0.5)
-    await save(self, records)
+    await save(self, records, uid)
 Profiles.save = slowly
 """
 
