@@ -83,4 +83,6 @@ def executor_checks(daemon: Daemon) -> Iterator[Check]:
             detail += f", answered {now - executor.answered_at:.1f} s ago"
         if executor.held:
             detail += f"; held by the work of {executor.outlived}, which is over"
+        if executor.foreign:
+            detail += "; of another release, takes no more sessions"
         yield Check(name=f"executor {executor.executor}", ok=ok and not executor.held, detail=detail)

@@ -53,6 +53,8 @@ class Description(Answer, tag="description", frozen=True):
     policy: str = ""
     uuid: str = ""
     """Of the GPU that it was started for; none: by a daemon that did not say."""
+    release: str = ""
+    """Of fikitd, that it was started of; none: of one that did not say."""
 
 
 class Attach(Ask, tag="attach", frozen=True):

@@ -18,6 +18,7 @@ import structlog
 import trio
 from fikit.protocol import Failure, InvalidBody, KernelProfile, ProtocolError, encode, portions
 
+from fikitd import __version__
 from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
@@ -64,6 +65,7 @@ class ExecutorProcess:
             time_scale=time_scale,
             policy=policy,
             uuid=uuid,
+            release=__version__,
         )
         self._attached: dict[str, m.Attach] = {}
         self._learnt: list[KernelProfile] = []

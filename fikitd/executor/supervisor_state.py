@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 import trio
 
+from fikitd import __version__
 from fikitd.device import DeviceSpec
 from fikitd.errors import Unavailable
 from fikitd.executor.connection import ExecutorConnection, Kind
@@ -63,6 +64,11 @@ class Executor:
     ended: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
     """Why it is over."""
+
+    @property
+    def foreign(self) -> bool:
+        """Of another release: it may not know how we ask, nor our clients its channels."""
+        return self.adopted and self.description is not None and self.description.release != __version__
 
     @property
     def idle(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from fikit.protocol import Decoder, Failure, GateStatistics, KernelProfile, TraceOperation, Usage, encode
 
+from fikitd import __version__
 from fikitd.executor import messages as m
 
 BUSY_USAGE = Usage(gpu_ns=1000, launches=10, operations=20, memory_bytes=1 << 20, memory_peak_bytes=1 << 20)
@@ -170,6 +171,7 @@ class Double:
             uuid=os.environ.get("FIKIT_DOUBLE_UUID", self.options.uuid),
             memory_bytes=4 << 30,
             time_scale=1.0,
+            release=os.environ.get("FIKIT_DOUBLE_RELEASE", __version__),
         )
 
     def traced(self) -> list[TraceOperation]:
