@@ -234,7 +234,7 @@ bool Core::begin_values(Session& session) {
     if (prepare_values(session, writes, upto) != CUDA_SUCCESS || upto == record.count) return true;
     const uint32_t handle = record.record.stream;
     SessionStream& stream = *session.streams[handle];
-    if (stream.lane == nullptr) place(session, stream, handle, whole_gpu);
+    if (!stream.active) place(session, stream, handle, whole_gpu);
     if (handle == 0 ? session.used.size() > 1 : stream.blocking) order_with_legacy(session, stream, handle);
     fikit_value value;
     std::memcpy(&value, session.head->values() + upto, sizeof value);

@@ -163,6 +163,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
         }
         if (stream.completed == stream.issued) {
             stream.active = false;
+            --stream.lane->busy;
             session.active[i] = session.active.back();
             session.active.pop_back();
             if (!stream.created) retire_stream(session, handle);
@@ -179,12 +180,11 @@ bool Core::collect(Session& session, Nanoseconds now) {
     return progress;
 }
 
-// A destroyed stream gives its lanes back, and most of its memory, once nothing of it is in flight: a program
-// may go through all the handles there are.
+// A destroyed stream gives most of its memory back once nothing of it is in flight: a program may go through
+// all the handles there are.
 void Core::retire_stream(Session& session, uint32_t handle) {
     SessionStream& stream = *session.streams[handle];
     if (stream.active) return;
-    for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
     stream.lane = nullptr;
     stream.queue.reset();
     std::erase(session.used, handle);

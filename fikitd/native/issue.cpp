@@ -30,6 +30,7 @@ inline void Core::count_step(Session& session, SessionStream& stream, uint32_t h
         stream.active = true;
         stream.stands_since = now_;
         session.active.push_back(handle);
+        ++stream.lane->busy;
     }
 }
 
@@ -55,7 +56,7 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     const uint32_t handle = session.head->record().stream;
     SessionStream& stream = *session.streams[handle];
     session.head_ready = false;
-    if (stream.lane == nullptr) place(session, stream, handle, whole_gpu);
+    if (!stream.active) place(session, stream, handle, whole_gpu);
     count_step(session, stream, handle);
     refuse(session, error, text);
     write_awaited_mark(session, stream, handle);
@@ -275,7 +276,8 @@ int32_t Core::start_timer(Session& session, CUstream stream) {
     return timer;
 }
 
-// Issues the head of the session. Work goes `where` it was decided; what only orders work stays on the lane.
+// Issues the head of the session. Work goes `where` it was decided; what only orders work stays on the lane,
+// or where the stream was.
 void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
@@ -286,8 +288,8 @@ void Core::issue(Session& session, uint8_t where) {
     if ((record.flags & FIKIT_WAITED) != 0 && high)
         policy_->awaited(session.index, (record.flags & FIKIT_FOUND) != 0, now_);
     Lane* lane = stream.lane;
-    if (lane == nullptr || (work && lane != stream.lanes[where]))
-        lane = place(session, stream, record.stream, where);
+    if (!stream.active || (work && lane != stream.lanes[where]))
+        lane = place(session, stream, record.stream, work ? where : stream.where);
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 

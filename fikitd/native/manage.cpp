@@ -16,7 +16,7 @@ void Core::manage(Session& session) {
             break;
         }
         case FIKIT_OP_STREAM_DESTROY:
-            // Its lanes stay borrowed until its steps are done.
+            // Its lane is kept until its steps are done.
             if (auto& slot = session.streams[record.stream]; slot != nullptr) {
                 slot->created = false;
                 retire_stream(session, record.stream);

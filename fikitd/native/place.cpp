@@ -15,20 +15,27 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
     return std::max(base - urgent, greatest + 2);
 }
 
-// The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
+// The lane for the stream's next step: one where nothing is in flight, if there is one, as long as that is
+// in flight may wait for what the stream brings. So gated work may be less urgent than its session; that of
+// level 0 keeps to itself. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
     Lane*& lane = stream.lanes[where];
-    if (stream.lane == nullptr) {
+    if (stream.queue == nullptr) {
         session.used.push_back(handle);
         stream.queue = std::make_unique<InFlightQueue>();
     }
-    if (lane == nullptr) {
+    const int wanted = cuda_priority(session, stream), high = greatest_priority_ + 1;
+    if (lane == nullptr || lane->busy > 0 || (where == whole_gpu && lane->cuda_priority != wanted)) {
         const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
-        lane = lanes_.borrow(cuda_priority(session, stream), size);
+        lane = lanes_.choose(wanted, wanted <= high ? high : 0, size);
     }
-    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
+    if (stream.active) {
         wait_for(lane->stream, stream);
+        --stream.lane->busy;
+        ++lane->busy;
+    }
     stream.lane = lane;
+    stream.where = where;
     return lane;
 }
 

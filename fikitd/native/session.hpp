@@ -114,7 +114,8 @@ struct alignas(64) SessionStream {
     bool created = false;
     bool active = false;  // listed in Session::active
     int priority = 0;     // as the session asked
-    // By place: the whole GPU, then the partitions (scheduling::Work::partition).
+    uint8_t where = 0;    // the place of its last step
+    // By place: the whole GPU, then the partitions (scheduling::Work::partition). Those that it had last.
     std::array<Lane*, 1 + scheduling::max_partitions> lanes{};
     Lane* lane = nullptr;  // where its last step went
     CUevent hop = nullptr;

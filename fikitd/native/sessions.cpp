@@ -239,10 +239,7 @@ bool Core::change(const std::string& id, const SessionChange& wanted) {
         if (wanted.level && *wanted.level != session->level) {
             session->level = *wanted.level;
             // Lanes of the new priority from the next step on; the old one says where the last step went.
-            for (const uint32_t handle : session->used) {
-                SessionStream& stream = *session->streams[handle];
-                for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
-            }
+            for (const uint32_t handle : session->used) session->streams[handle]->lanes.fill(nullptr);
         }
         if (wanted.weight) session->weight = *wanted.weight;
         if (wanted.level || wanted.weight)

@@ -113,7 +113,7 @@ void Core::start() {
 // The lane is the one that the default stream of a first session of high priority will have: the stream that
 // a process used first is its quickest, as long as it is the only one (bench/DESIGN.md).
 void Core::calibrate() {
-    Lane* lane = lanes_.borrow(std::min(greatest_priority_ + 1, 0), 0);
+    Lane* lane = lanes_.choose(std::min(greatest_priority_ + 1, 0), 0, 0);
     if (lane == nullptr) throw std::runtime_error("no streams of the whole GPU were added");
     static constexpr char nothing[] =
         ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
@@ -136,7 +136,6 @@ void Core::calibrate() {
         launch_cost_ = round == 0 ? each : std::min(launch_cost_, each);
     }
     done(driver_.cuLibraryUnload_(loaded.library));
-    Lanes::give_back(lane);
 }
 
 // What a launch takes its caller, in a row of them: so much a program is spared whose launches we make.

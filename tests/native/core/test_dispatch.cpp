@@ -1,4 +1,6 @@
 // The core end to end, turned by hand: what it issues, in which order, and what it refuses.
+#include <set>
+
 #include "rig.hpp"
 
 using namespace fikit;
@@ -105,6 +107,72 @@ void legacy_order_survives_a_priority_change() {
     release_all(rig);
     rig.settle();
     CHECK_EQUAL(tenant->event_query(event), 0);
+}
+
+// What each of the streams launched last went to.
+std::vector<CUstream> lanes_of(Rig& rig, Tenant& tenant, const std::vector<uint32_t>& streams) {
+    std::vector<CUstream> lanes;
+    for (const uint32_t stream : streams) {
+        null_driver::take_calls();
+        launch(tenant, stream, 1);
+        rig.take(tenant);
+        rig.turn(4);
+        const auto launched = launch_streams(null_driver::take_calls());
+        lanes.insert(lanes.end(), launched.begin(), launched.end());
+    }
+    return lanes;
+}
+
+std::vector<uint32_t> free_running(Tenant& tenant, size_t number) {
+    std::vector<uint32_t> streams(number);
+    for (uint32_t& stream : streams)
+        CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+    return streams;
+}
+
+// A kernel that runs for long holds up no stream that had nothing in flight, whatever lane that used before.
+void streams_leave_a_lane_that_is_busy() {
+    Rig rig(hand_turned(), 2);
+    Tenant tenant = rig.ready("a", 0);
+    const auto streams = free_running(tenant, 6);
+    null_driver::record(true);
+    lanes_of(rig, tenant, streams);
+    rig.settle();
+    const CUstream lane = lanes_of(rig, tenant, {streams[5]}).at(0);
+    rig.settle();
+    null_driver::hold(lane);
+    launch(tenant, streams[5], 1);
+    rig.take(tenant);
+    for (size_t number = 0; number < 5; ++number) {
+        launch(tenant, streams[number], 1);
+        rig.while_turning([&] {
+            CHECK_EQUAL(
+                tenant->channel().wait_until([&] { return tenant->channel().mark(streams[number]) >= 2; },
+                                             now_ns() + 1'000'000'000),
+                0);
+        });
+    }
+    null_driver::release(lane);
+    rig.settle();
+}
+
+// Gated work of many streams has the lanes of lower levels, too; that of the highest level keeps to its own.
+void many_streams_have_idle_lanes_of_lower_levels() {
+    for (const int level : {5, 0}) {
+        Rig rig(hand_turned(), 2);
+        Tenant tenant = rig.ready("a", level);
+        const auto streams = free_running(tenant, 4);
+        hold_all(rig);
+        null_driver::record(true);
+        const auto lanes = lanes_of(rig, tenant, streams);
+        CHECK_EQUAL(lanes.size(), 4u);
+        const std::set<CUstream> distinct(lanes.begin(), lanes.end());
+        CHECK_EQUAL(distinct.size(), level == 0 ? 2u : 4u);
+        release_all(rig);
+        rig.settle();
+        // One of its own level again, now that they are idle.
+        CHECK(lanes_of(rig, tenant, {streams[3]}).at(0) == lanes[level == 0 ? 3 : 0]);
+    }
 }
 
 void impossible_launches_are_refused_by_name() {
@@ -390,6 +458,8 @@ int main(int count, char** arguments) {
         CASE(launch_and_synchronize),
         CASE(legacy_stream_orders_blocking_streams),
         CASE(legacy_order_survives_a_priority_change),
+        CASE(streams_leave_a_lane_that_is_busy),
+        CASE(many_streams_have_idle_lanes_of_lower_levels),
         CASE(impossible_launches_are_refused_by_name),
         CASE(allowed_attributes_are_passed_on),
         CASE(unknown_streams_end_the_session),

@@ -115,19 +115,20 @@ void lanes_keep_priorities_apart() {
     lanes.add(handle(5), 0, 96);
     CHECK(lanes.partitions() == (std::vector<uint32_t>{96, 64}));
     CHECK_EQUAL(lanes.greatest_priority(), -5);
-    Lane* first = lanes.borrow(-5, 0);
-    Lane* second = lanes.borrow(-5, 0);
-    Lane* third = lanes.borrow(-5, 0);
-    CHECK(first != second && third->users == 2 && third->cuda_priority == -5);
-    CHECK(lanes.borrow(-4, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
-    CHECK(lanes.borrow(-1, 0)->stream == handle(4));
-    CHECK(lanes.borrow(-5, 96)->stream == handle(5));
-    CHECK(lanes.borrow(-5, 64)->stream == handle(6));
-    Lanes::give_back(first);
-    CHECK(first == nullptr);
-    Lanes::give_back(first);  // of nothing
-    Lanes::give_back(third);
-    CHECK(lanes.borrow(-5, 0)->stream == handle(1));
+    const auto busier = [&](int priority, int least, uint32_t multiprocessors = 0) {
+        Lane* lane = lanes.choose(priority, least, multiprocessors);
+        ++lane->busy;
+        return lane->stream;
+    };
+    CHECK(lanes.choose(-5, -4, 0)->stream == handle(1) && lanes.choose(-5, -4, 0)->stream == handle(1));
+    CHECK(busier(-5, -4) == handle(1) && busier(-5, -4) == handle(2));
+    CHECK(busier(-5, -4) == handle(1));                   // not of less than is allowed, though that is idle
+    CHECK(lanes.choose(-4, -4, 0)->stream == handle(3));  // unless there is no other; never of a higher one
+    CHECK(busier(-2, 0) == handle(3) && busier(-2, 0) == handle(4));  // what is idle, of a lower urgency, too
+    CHECK(busier(-2, 0) == handle(3));                                // the nearest of those that are as busy
+    CHECK(lanes.choose(-1, 0, 0)->stream == handle(4));
+    CHECK(lanes.choose(-5, -4, 96)->stream == handle(5));
+    CHECK(lanes.choose(-5, 0, 64)->stream == handle(6));
 }
 
 void names_are_found_again_and_bounded() {
