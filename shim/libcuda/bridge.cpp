@@ -11,7 +11,7 @@
 // All of it is enqueued by the call, so everything waits only for what was enqueued before it, and sessions
 // that fill up behind their gates cannot wait for each other. What a stream waits for may come later, though
 // (a function of the host's, a word): so copies of another stream go through a harbour of their own
-// meanwhile.
+// meanwhile, and what it launches on another device goes on a stream of its own there.
 #include "bridge.hpp"
 
 #include <linux/futex.h>
@@ -30,7 +30,8 @@ namespace fikit::shim {
 namespace {
 
 constexpr uint64_t piece_bytes = 4 << 20;
-constexpr unsigned most_harbours = 32;  // of a device; with more streams whose copies wait some share one
+constexpr unsigned most_berths =
+    32;  // of a kind and device; with more streams whose work waits some share one
 constexpr long shortest_look_ns = 20'000, longest_look_ns = 1'000'000;
 
 struct Step {
@@ -166,46 +167,61 @@ CUresult mark(uint32_t stream, Step& step) {
     return result_of(producer_of(stream).mark_stream(stream_number(stream), step.number));
 }
 
-// What a device has for copies from and to others; the mutex is held while one is enqueued.
-struct Harbour {
+// A device's stream for what others' streams bring it; the mutex is held while one is looked for.
+struct Berth {
     bool ready;
     uint32_t stream;
-    uint32_t user;  // the stream whose copies it was last used for
+    uint32_t user;  // the stream that it was last used for
+    Step over;      // when nothing of its user's is left
+};
+// One for copies from and to others; the mutex is held while one is enqueued.
+struct Harbour : Berth {
     uint8_t* out;
     uint8_t* in;
     Step emptied;  // when `out` can be used again
-    Step over;     // when nothing of its user's is left
 };
-Harbour harbours[most_gpus][most_harbours];
-unsigned turn = 0;  // whose harbour is shared next
+Harbour harbours[most_gpus][most_berths];
+// For pieces of others' launches. Not those of copies, which would wait for kernels there.
+Berth relays[most_gpus][most_berths];
+unsigned turn = 0;  // whose is shared next
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Where the user's copies are, or nobody's; else one to be made.
-Harbour& harbour_for(uint32_t user, Harbour (&all)[most_harbours]) {
-    Harbour* found = nullptr;
-    for (Harbour& each : all) {
+// Where the user's work is, or nobody's; else one to be made.
+template <class Kind>
+Kind& berth_for(uint32_t user, Kind (&all)[most_berths]) {
+    Kind* found = nullptr;
+    for (Kind& each : all) {
         if (each.ready && each.user == user) return each;
         if (found == nullptr && (!each.ready || reached(each.over))) found = &each;
         if (!each.ready) break;
     }
-    return found != nullptr ? *found : all[turn++ % most_harbours];
+    Kind& taken = found != nullptr ? *found : all[turn++ % most_berths];
+    taken.user = user;
+    return taken;
+}
+
+CUresult prepare(const Device& device, Berth& berth) {
+    uint32_t number = 0;
+    if (const Status status = device.producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, number))
+        return result_of(status);
+    berth.stream = device.stream(number);
+    berth.ready = true;
+    return CUDA_SUCCESS;
 }
 
 CUresult prepare(int device, uint32_t user, Harbour*& harbour) {
     Device& of = process.device(static_cast<unsigned>(device));
-    harbour = &harbour_for(user, harbours[device]);
-    harbour->user = user;
+    harbour = &berth_for(user, harbours[device]);
     if (harbour->ready) return CUDA_SUCCESS;
-    uint32_t number = 0, handle = 0;
-    if (const Status status = of.producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, number))
-        return result_of(status);
-    HostBuffer buffer{};
-    if (const Status status = of.producer->host_allocate(2 * piece_bytes, handle, buffer)) {
-        of.producer->stream_destroy(number);
-        return result_of(status);
+    if (harbour->out == nullptr) {
+        uint32_t handle = 0;
+        HostBuffer buffer{};
+        if (const Status status = of.producer->host_allocate(2 * piece_bytes, handle, buffer))
+            return result_of(status);
+        harbour->out = buffer.address;
+        harbour->in = buffer.address + piece_bytes;
     }
-    *harbour = {true, of.stream(number), user, buffer.address, buffer.address + piece_bytes, {}, {}};
-    return CUDA_SUCCESS;
+    return prepare(of, *harbour);
 }
 
 // A piece of a device's memory to the host, or to its `out`; `there`: when it is.
@@ -228,18 +244,22 @@ CUresult land(Harbour& target, uint64_t to, const void* host, uint64_t bytes, co
     return result == CUDA_SUCCESS ? mark(target.stream, there) : result;
 }
 
-// By device, what it runs pieces of others' launches on; 0: not made yet. Not that of copies, which would
-// wait for kernels there.
-uint32_t relay_streams[most_gpus];
-
-CUresult prepare_relay(const Device& device, uint32_t& stream) {
-    uint32_t& number = relay_streams[device.ordinal];
+// Until a step of its own tells more, the user may have work left there.
+CUresult prepare_relay(const Device& device, uint32_t user, uint32_t& stream) {
     const Locked lock(mutex);
-    if (number == 0)
-        if (const Status status = device.producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, number))
-            return result_of(status);
-    stream = device.stream(number);
+    Berth& berth = berth_for(user, relays[device.ordinal]);
+    if (!berth.ready)
+        if (const CUresult result = prepare(device, berth); result != CUDA_SUCCESS) return result;
+    stream = berth.stream;
+    berth.over = {stream, UINT64_MAX};
     return CUDA_SUCCESS;
+}
+
+// What the user has there is over with this step.
+void leave_relay(uint32_t user, const Step& step) {
+    const Locked lock(mutex);
+    for (Berth& each : relays[device_of(step.stream).ordinal])
+        if (each.ready && each.stream == step.stream && each.user == user) each.over = step;
 }
 
 CUresult copy_piece(Harbour* target, uint64_t to, Harbour* source, uint64_t from, uint64_t bytes,
@@ -307,6 +327,7 @@ CUresult Relay::go(uint32_t stream) {
     if (stream == at_) return CUDA_SUCCESS;
     Step step;
     CUresult result = mark(at_, step);
+    if (result == CUDA_SUCCESS && at_ != home_) leave_relay(home_, step);
     if (result == CUDA_SUCCESS) result = gate(stream, step);
     if (result == CUDA_SUCCESS) at_ = stream;
     return result;
@@ -314,7 +335,7 @@ CUresult Relay::go(uint32_t stream) {
 
 CUresult Relay::pass(Device& device, uint32_t& stream) {
     uint32_t next = home_;
-    CUresult result = &device_of(home_) == &device ? CUDA_SUCCESS : prepare_relay(device, next);
+    CUresult result = &device_of(home_) == &device ? CUDA_SUCCESS : prepare_relay(device, home_, next);
     if (result == CUDA_SUCCESS) result = go(next);
     stream = at_;
     return result;

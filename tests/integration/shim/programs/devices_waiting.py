@@ -1,10 +1,11 @@
-"""Copies between two GPUs whose stream waits for what comes later hold up no other stream's copies."""
+"""What a stream does on two GPUs while it waits for what comes later holds up no other stream there."""
 
 import ctypes
 import sys
+import threading
 import time
 
-from calls import done, read, start
+from calls import KERNELS, done, read, start
 from cuda.bindings import driver
 
 SIZE = 6 << 20  # more than one piece
@@ -35,7 +36,7 @@ def over(stream):
     end = time.monotonic() + 10
     while (result := driver.cuStreamQuery(stream)[0]) == driver.CUresult.CUDA_ERROR_NOT_READY:
         if time.monotonic() > end:
-            sys.exit("it waits for copies that have nothing to do with it")
+            sys.exit("it waits for what has nothing to do with it")
     return result.name
 
 
@@ -69,3 +70,43 @@ for round_ in range(20):
 print(over(streams[0][3]))
 done(driver.cuCtxSetCurrent(contexts[1]))
 print(read(memory[1], 4).hex(), read(memory[1] + SIZE - 4, 4).hex())
+
+# Graphs with a kernel on the second GPU, launched by two streams of the first: one waits there for the host.
+may_end = threading.Event()
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def wait(_):
+    may_end.wait(30)
+
+
+def on_second(offset, waits):
+    graph = done(driver.cuGraphCreate(0))
+    node = driver.CUDA_KERNEL_NODE_PARAMS()
+    node.func = increment
+    node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimX = node.blockDimY = node.blockDimZ = 1
+    node.kernelParams = ((memory[1] + offset,), (ctypes.c_uint64,))
+    first = done(driver.cuGraphAddKernelNode(graph, [], 0, node))
+    if waits:
+        function = driver.CUDA_HOST_NODE_PARAMS()
+        function.fn = ctypes.cast(wait, ctypes.c_void_p).value
+        done(driver.cuGraphAddHostNode(graph, [first], 1, function))
+    done(driver.cuCtxSetCurrent(contexts[0]))
+    done(driver.cuGraphAddMemsetNode(graph, [first], 1, fill_of_first, contexts[0]))
+    return done(driver.cuGraphInstantiate(graph, 0))
+
+
+fill_of_first = driver.CUDA_MEMSET_NODE_PARAMS()
+fill_of_first.dst, fill_of_first.elementSize, fill_of_first.width, fill_of_first.height = word, 4, 1, 1
+done(driver.cuCtxSetCurrent(contexts[1]))
+increment = done(driver.cuModuleGetFunction(done(driver.cuModuleLoadData(KERNELS)), b"increment"))
+done(driver.cuMemsetD32(memory[1], 0, 16))
+done(driver.cuCtxSynchronize())
+waiting, other = on_second(0, True), on_second(32, False)
+for _ in range(3):
+    may_end.clear()
+    done(driver.cuGraphLaunch(waiting, streams[0][2]))
+    done(driver.cuGraphLaunch(other, streams[0][3]))
+    print(over(streams[0][3]), driver.cuStreamQuery(streams[0][2])[0].name)
+    may_end.set()
+    print(over(streams[0][2]), memoryview(read(memory[1], 64)).cast("I").tolist()[::8])
