@@ -15,9 +15,9 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
     return std::max(base - urgent, greatest + 2);
 }
 
-// The lane for the stream's next step: one where nothing is in flight, if there is one, as long as that is
-// in flight may wait for what the stream brings. So gated work may be less urgent than its session; that of
-// level 0 keeps to itself. Steps of a stream stay in order when it changes lanes.
+// The lane for the stream's next step: one where nothing is in flight, if there is one, as kernels in flight
+// may wait for what the stream brings. So gated work may be less urgent than its session; that of level 0
+// keeps to its own lanes. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
     Lane*& lane = stream.lanes[where];
     if (stream.queue == nullptr) {

@@ -75,8 +75,8 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
                    ? 1
                    : std::min(interval * 2, rarely());
     if (!known() || interval == 1) until_sample = 0;
-    // Kernels that a program launches once a step became known in the same one: from the next on each has its
-    // own.
+    // Kernels that a program launches once a step became known in the same one. From the next time on each is
+    // measured in a step of its own.
     else if (recent == known_after + 1)
         until_sample = static_cast<uint32_t>((key >> 32) % std::min(apart, rarely()));
 }

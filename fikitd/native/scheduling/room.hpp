@@ -16,8 +16,8 @@ inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused
     if (moment.beside && ahead >= least_near)
         most = std::min(most, near(moment.now, moment.busy + std::max(head.expected, head.longest)));
     const Nanoseconds all = refused ? most : together * most;
-    if (gated_operations_ - let_be_ >
-        runs_) {  // of those that are not followed only what they are expected to take
+    // Of those that are not followed only what they are expected to take is known.
+    if (gated_operations_ - let_be_ > runs_) {
         full = gated_in_flight_ >= all;
         return !full;
     }
