@@ -114,6 +114,14 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert under == alone
 
 
+@pytest.mark.parametrize("priority", ["high", "low"])
+def test_kernels_of_many_streams_run_at_once(priority: str, natively: Runner, shared: Runner) -> None:
+    program = [*PYTHON, str(PROGRAMS / "persistent.py")]
+    under = shared(*program, FIKIT_PRIORITY=priority)
+    assert under[0] == 0, under[2]
+    assert under == natively(*program)
+
+
 @pytest.mark.parametrize(
     "family",
     ["capture", "function", "graph", "kernel", "library", "memory", "node", "pinned", "pool"],

@@ -39,7 +39,7 @@ FOUND:
     ret;
 }
 """
-SERVERS, BLOCKS = 3, 8
+SERVERS, BLOCKS = 14, 2
 start()
 module = done(driver.cuModuleLoadData(KERNEL))
 serve = done(driver.cuModuleGetFunction(module, b"serve"))
