@@ -109,8 +109,9 @@ class ExecutorSection(Section, frozen=True):
     outlived_seconds: Annotated[
         Interval,
         Meta(
-            description="Work of a session that is over may go on this long. Then its executor takes no more "
-            "sessions, and is killed when it has no other, or one of them has waited for the driver as long."
+            description="Work of a session that is over may go on this long. Then its executor, which "
+            "takes no more sessions after a second of it, is killed if it has no other, or one of them has "
+            "waited for the driver as long."
         ),
     ] = 10.0
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20

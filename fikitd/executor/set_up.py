@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 LANES: Final = {-5: 4, -4: 16, -3: 4, -2: 16, -1: 4, 0: 16}
-"""Streams by CUDA priority: most for what high, normal and low sessions have by default. So many because kernels
-of streams that share one run one behind another, which those that wait for each other never end in. With those of
-six partitions they stay below the 128 grids that a GPU runs at once (CUDA C++ Programming Guide, Technical
-Specifications per Compute Capability). On an H200 (driver 580) none of 103 was held up by another that waited;
-each took 0.6 MiB and, to make, 20 us."""
+"""Streams by CUDA priority: most for what high, normal and low sessions have by default. So many because
+kernels of streams that share one run one behind another, which those that wait for each other never end
+in. With those of six partitions they stay below the 128 grids that a GPU runs at once (CUDA C++
+Programming Guide, Technical Specifications per Compute Capability). On an H200 (driver 580) none of 103
+was held up by another that waited; each took 0.6 MiB and, to make, 20 us."""
 PARTITION_LANES: Final = 8
 QUEUES: Final = 32
 LEAST_MULTIPROCESSORS: Final = 8

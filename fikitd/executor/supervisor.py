@@ -55,6 +55,8 @@ from fikitd.scarcity import in_thread
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
+LOOK_AGAIN_SECONDS: Final = 0.02
+"""For the end of work that keeps a new session waiting."""
 ADOPT_SECONDS: Final = 5.0
 STALE_BEATS: Final = 3
 
@@ -99,7 +101,7 @@ class Supervisor:
     @asynccontextmanager
     async def executor_for(self, device: DeviceSpec, domain: str, uid: int) -> AsyncIterator[Executor]:
         """The executor of a trust domain on a GPU, started if need be; not stopped as idle while inside."""
-        executor = self._living(device, domain) or self._begin(device, domain, uid)
+        executor = await self._found(device, domain) or self._begin(device, domain, uid)
         executor.attaching += 1
         try:
             # One that serves is yielded without a pause, in which it could fail: its successor would be due.
@@ -134,6 +136,27 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             for executor in list(self.executors.values()):
                 nursery.start_soon(self._stop, executor, reason)
+
+    async def _found(self, device: DeviceSpec, domain: str) -> Executor | None:
+        """The executor that takes sessions; None: there is none.
+
+        While work of a session that is over goes on, the driver brings no code to the GPU, so who came would
+        wait, and be lost when the executor is killed for it. Most such work is over in a moment.
+        """
+        while (executor := self._living(device, domain)) is not None and executor.state == "serving":
+            try:
+                attached = await executor.ask(ListAttached(), AttachedSessions)
+            except Unavailable:
+                if executor.state == "serving":
+                    break
+                continue
+            executor.note_outlived(attached.outlived)
+            if executor.state == "serving" and not attached.outlived:
+                break
+            await trio.sleep(LOOK_AGAIN_SECONDS)
+            if executor.held and not (attached.sessions or executor.attaching):
+                self.kill(executor, f"session {attached.outlived} is over, but its work held up who came")
+        return executor
 
     def _living(self, device: DeviceSpec, domain: str) -> Executor | None:
         for executor in self.executors.values():
@@ -351,15 +374,13 @@ class Supervisor:
         A kernel ends by itself or with its context, in which others are. Until then the driver brings no code
         to the GPU there, so who comes now is served by another executor.
         """
-        now = trio.current_time()
-        if attached.outlived != executor.outlived:
-            executor.outlived, executor.outlived_since, executor.held = attached.outlived, now, False
-        late = now - executor.outlived_since >= seconds
+        executor.note_outlived(attached.outlived)
+        late = trio.current_time() - executor.outlived_since >= seconds
         if not attached.outlived or not late or executor.state != "serving":
             return
         gone = f"session {attached.outlived} is over, but its work on the GPU was not {seconds:g} s later"
-        if not executor.held:
-            executor.held = True
+        if not executor.outlived_told:
+            executor.outlived_told = True
             self._warn("session_outlived", executor, session=attached.outlived)
         if any(each.call_ns >= seconds * 1e9 for each in attached.sessions):
             self.kill(executor, f"{gone}, and held up others")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import trio
 
@@ -20,7 +20,9 @@ from fikitd.executor.connection import ExecutorConnection, Kind
 from fikitd.executor.messages import Ask, AttachedSessions, Description, SessionEnded
 from fikitd.processes import Process
 
-ASK_SECONDS = 10.0
+ASK_SECONDS: Final = 10.0
+PASSING_SECONDS: Final = 1.0
+"""Work of a session that is over usually ends within."""
 
 
 @dataclass(eq=False)
@@ -58,12 +60,22 @@ class Executor:
     """By its work: a session that is over, as the executor told last."""
     outlived_since: float = 0.0
     """On trio's clock."""
-    held: bool = False
-    """By that, for longer than it may: no more sessions come here."""
+    outlived_told: bool = False
+    """Whether that it lasted was told."""
     ready: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
     """Why it is over."""
+
+    @property
+    def held(self) -> bool:
+        """Whether such work goes on for longer than a kernel usually takes: no more sessions come here."""
+        return self.outlived != "" and trio.current_time() - self.outlived_since >= PASSING_SECONDS
+
+    def note_outlived(self, session: str) -> None:
+        """Keep which session the executor tells to be over but for its work."""
+        if session != self.outlived:
+            self.outlived, self.outlived_since, self.outlived_told = session, trio.current_time(), False
 
     @property
     def foreign(self) -> bool:

@@ -47,8 +47,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def daemon(stopped_daemon: Daemon) -> Daemon:
-    stopped_daemon.configure(settings=SOON)
+def daemon(stopped_daemon: Daemon, request: pytest.FixtureRequest) -> Daemon:
+    stopped_daemon.configure(settings=getattr(request, "param", SOON))
     return stopped_daemon.start()
 
 
@@ -119,6 +119,33 @@ def test_others_there_go_on_and_who_comes_is_served_elsewhere(
     assert ended.detail["reason"] == f"executor {left.executor}: killed by {left.tenant}"
     with pytest.raises(fikit.SessionLostError):
         other.load(PTX)
+
+
+@pytest.mark.parametrize("daemon", [SETTINGS], indirect=True, ids=["default"])
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_comes_meanwhile_is_not_lost_with_it(
+    daemon: Daemon, connect: Connect, program: Program, others: int
+) -> None:
+    client, watching = daemon.client(), daemon.client()
+    watching.subscribe()
+    there = [connect(name="other") for _ in range(others)]
+    kernels = [each.load(PTX).kernel("nothing") for each in there]
+    left = left_by_a_killed_program(program, client)
+    while shown(client, left.session).state != "ending":
+        pass
+    with connect(name="later") as later, later.load(PTX) as module:
+        assert shown(client, later.identifier).executor != left.executor
+        module.kernel("nothing").launch(grid=1, block=1)
+        later.synchronize(timeout=10)
+    for session, kernel in zip(there, kernels, strict=True):
+        kernel.launch(grid=1, block=1)
+        session.synchronize(timeout=10)
+    if not others:  # so its memory is free again
+        assert (
+            told(watching, "executor_ended", executor=left.executor)
+            .detail["reason"]
+            .endswith("held up who came")
+        )
 
 
 def test_its_executor_is_ended_when_it_holds_up_others(
