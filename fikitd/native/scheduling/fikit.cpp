@@ -124,8 +124,11 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         witness(high, made);
-        if (made.longest > high.step_time) [[unlikely]]
-            outlasted_.issued(high.session, work.key, made.plan.sms, statistics_[high.session].steps);
+        if (made.longest > high.step_time) [[unlikely]] {
+            const uint64_t steps = statistics_[high.session].steps;
+            if (!outlasted_.issued(high.session, work.key, made.plan.sms, steps))
+                high.first_try = {steps, now};
+        }
     }
 }
 

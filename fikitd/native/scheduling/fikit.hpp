@@ -303,8 +303,9 @@ class Fikit final : public Levels {
         struct Outlasting {
             uint64_t key = 0;  // 0: none
             uint16_t sms = 0;
-        } outlasting;             // of the kernels beside this step that outlast one, the latest
-        Nanoseconds passing = 0;  // the longest block of the others
+        } outlasting;                   // of the kernels beside this step that outlast one, the latest
+        Outlasted::FirstTry first_try;  // of such a kernel, the latest
+        Nanoseconds passing = 0;        // the longest block of the others
     };
     // What a gated session has in flight: on each stream one behind another.
     struct Own {

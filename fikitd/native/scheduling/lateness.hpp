@@ -240,8 +240,10 @@ template <bool any>
         const Nanoseconds behind = std::max<Nanoseconds>(0, high.end - high.alone);
         if (late != Outlasted::unmeasured) return {std::max(late + behind, high.spent) - high.bound, 0};
         // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
-        // much, but not by as much as they may spare.
-        most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) / 2;
+        // much, but not by as much as they may spare. Now and then it may be far too much: what was seen of
+        // interference first was, or that would never be found out.
+        const bool once = high.first_try.is_long_ago(statistics_[high.session].steps, now);
+        most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) * (once ? 4 : 1) / 2;
     }
     const bool known = sequence.known();
     Course<any> course(*this, high, plan, now);

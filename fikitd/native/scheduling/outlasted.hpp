@@ -27,10 +27,20 @@ class Outlasted {
         else
             entry = {kernel, std::min(seen, bound), 0, sms, static_cast<uint8_t>(session)};
     }
-    // The kernel goes there, in a step of that number.
-    void issued(unsigned session, uint64_t kernel, uint16_t sms, uint64_t step) {
+    // When a kernel went where it had not been measured.
+    struct FirstTry {
+        uint64_t step = 0;
+        Nanoseconds at = 0;
+        bool is_long_ago(uint64_t steps, Nanoseconds now) const {
+            return steps - step >= 128 && now - at >= 125'000'000;
+        }
+    };
+    // The kernel goes there, in a step of that number. Was it measured there before?
+    bool issued(unsigned session, uint64_t kernel, uint16_t sms, uint64_t step) {
         Entry& entry = entries_[place(session, kernel, sms)];
-        if (is(entry, session, kernel, sms)) entry.step = step;
+        if (!is(entry, session, kernel, sms)) return false;
+        entry.step = step;
+        return true;
     }
     static constexpr Nanoseconds unmeasured = -1;
     // What such a step is late by. What is over the bound, by a hair often, is tried again once as many steps
