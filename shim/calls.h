@@ -206,11 +206,11 @@ typedef struct {
 
 typedef struct {
     uint32_t module;
-    uint32_t reserved;
+    uint32_t first; /* of those to be named */
 } fikit_request_module_functions;
 typedef struct {
-    uint32_t functions;
-    uint32_t name_bytes; /* the names follow, each with its NUL, as far as they fit */
+    uint32_t functions;  /* all there are */
+    uint32_t name_bytes; /* the names follow from the first on, each with its NUL, as far as they fit */
 } fikit_reply_module_functions;
 
 typedef struct {

@@ -115,15 +115,16 @@ CUresult ProgramCalls::module_functions(const fikit_request_module_functions& re
     if (result != CUDA_SUCCESS) return result;
     uint8_t* at = reply_ + sizeof reply;
     const uint8_t* const end = reply_ + FIKIT_MAX_REPLY_BYTES;
-    for (const CUfunction function : functions) {
+    for (size_t i = request.first; i < count; ++i) {
         const char* name = nullptr;
-        if (driver_.cuFuncGetName_(&name, function) != CUDA_SUCCESS || name == nullptr) continue;
+        result = driver_.cuFuncGetName_(&name, functions[i]);
+        if (result != CUDA_SUCCESS) return result;
         const size_t length = std::strlen(name) + 1;
         if (length > static_cast<size_t>(end - at)) break;
         std::memcpy(at, name, length);
         at += length;
-        ++reply.functions;
     }
+    reply.functions = count;
     reply.name_bytes = static_cast<uint32_t>(at - reply_ - static_cast<ptrdiff_t>(sizeof reply));
     bytes_ += reply.name_bytes;
     return CUDA_SUCCESS;

@@ -271,8 +271,9 @@ CUresult find_function(Module* module, const char* name, Function*& function) {
     return fetch(*module, name, name_bytes, function);
 }
 
-// The names of a module's kernels, one behind the other; freed by the caller.
-CUresult function_names(Module* module, fikit_reply_module_functions& answer, char*& names) {
+// The names of a module's kernels from that one on, one behind the other, as many as one reply holds; freed by
+// the caller.
+CUresult function_names(Module* module, unsigned first, fikit_reply_module_functions& answer, char*& names) {
     names = nullptr;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (module->wrong != CUDA_SUCCESS) return CUDA_SUCCESS;  // there are none
@@ -283,7 +284,7 @@ CUresult function_names(Module* module, fikit_reply_module_functions& answer, ch
     auto* const whole = static_cast<Answer*>(calloc(1, sizeof(Answer) + 1));
     if (whole == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     Reply reply = {whole, sizeof *whole, 0};
-    const fikit_request_module_functions request = {module->number, 0};
+    const fikit_request_module_functions request = {module->number, first};
     const Status status =
         module->device->producer->call(fikit_call_module_functions, {&request, sizeof request}, reply);
     if (status == status::success) {
@@ -300,7 +301,7 @@ CUresult count_functions(Module* module, unsigned* count) {
     if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
     fikit_reply_module_functions answer{};
     char* names = nullptr;
-    const CUresult result = function_names(module, answer, names);
+    const CUresult result = function_names(module, 0, answer, names);
     *count = answer.functions;
     free(names);
     return result;
@@ -309,18 +310,21 @@ CUresult count_functions(Module* module, unsigned* count) {
 template <class Handle>
 CUresult enumerate_functions(Handle* handles, unsigned count, Module* module) {
     if (handles == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-    fikit_reply_module_functions answer{};
-    char* names = nullptr;
-    CUresult result = function_names(module, answer, names);
-    const char* name = names;
-    for (unsigned i = 0; i < count && i < answer.functions && result == CUDA_SUCCESS; ++i) {
-        Function* function = nullptr;
-        result = find_function(module, name, function);
-        handles[i] = reinterpret_cast<Handle>(function);
-        name += strlen(name) + 1;
+    for (unsigned i = 0; i < count;) {
+        fikit_reply_module_functions answer{};
+        char* names = nullptr;
+        CUresult result = function_names(module, i, answer, names);
+        const char* const end = names + answer.name_bytes;
+        for (const char* name = names; name < end && i < count && result == CUDA_SUCCESS; ++i) {
+            Function* function = nullptr;
+            result = find_function(module, name, function);
+            handles[i] = reinterpret_cast<Handle>(function);
+            name += strlen(name) + 1;
+        }
+        free(names);
+        if (result != CUDA_SUCCESS || answer.name_bytes == 0 || i >= answer.functions) return result;
     }
-    free(names);
-    return result;
+    return CUDA_SUCCESS;
 }
 
 // A module and a library are one thing, and so are a function and a kernel: only the handle's type differs.

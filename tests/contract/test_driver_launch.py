@@ -188,6 +188,16 @@ def test_functions_of_a_module(cuda: Cuda, fails: Check) -> None:
     fails("NOT_FOUND", cuda.cuModuleGetFunction, cuda.module, b"absent")
 
 
+def test_more_kernels_of_a_module_than_fit_into_one_answer(cuda: Cuda) -> None:
+    names = [f"k{number}_{'x' * 1000}" for number in range(200)]
+    entries = "".join(f".visible .entry {name}() {{ ret; }}\n" for name in names)
+    module = cuda.cuModuleLoadData(f".version 7.0\n.target sm_70\n.address_size 64\n{entries}".encode())
+    assert cuda.cuModuleGetFunctionCount(module) == len(names)
+    functions = cuda.cuModuleEnumerateFunctions(len(names), module)
+    assert {bytes(cuda.cuFuncGetName(each)).decode() for each in functions} == set(names)
+    cuda.cuModuleUnload(module)
+
+
 def test_a_library_is_a_module_without_a_context(cuda: Cuda) -> None:
     library = cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0)
     kernel = cuda.cuLibraryGetKernel(library, b"store")
