@@ -1,5 +1,5 @@
-// Which addresses are whose: device memory, pinned and registered host memory, reserved addresses. A sorted
-// array: allocations are rare and look-ups many.
+// Which addresses are whose: device memory, pinned and registered host memory, reserved addresses. Sorted, in
+// pieces, so that a program with a hundred thousand allocations moves a few hundred at most to make another.
 #pragma once
 
 #include <pthread.h>
@@ -63,12 +63,27 @@ class Ranges {
     bool take_of(const Context& context, Range& range);
 
   private:
-    void remove(uint32_t at, Range& range);
-    uint32_t after(uint64_t address) const;  // index of the first range that begins beyond
-    bool mapped(uint32_t at, uint64_t address, uint64_t bytes) const;  // from that range on
+    static constexpr uint32_t most = 256;  // in a piece, which is never empty
+    struct Piece {
+        uint32_t count;
+        Range ranges[most];
+    };
+    struct Place {
+        uint32_t piece, at;
+    };
+
+    Range* range(Place place) const;  // nullptr: behind the last
+    Place next(Place place) const;
+    // The last range that begins there or before, and its place; nullptr: none does.
+    Range* until(uint64_t address, Place& place) const;
+    Place from(uint64_t address) const;  // of the first that begins there or beyond
+    bool insert(Place place, const Range& range);
+    void remove(Place place, Range& range);
+    bool add_piece(uint32_t at, const Range* ranges, uint32_t count);
+    bool mapped(uint64_t address, uint64_t bytes) const;  // from there on
 
     mutable pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
-    Range* ranges_ = nullptr;
+    Piece** pieces_ = nullptr;
     uint32_t count_ = 0, room_ = 0;
     uint64_t ids_ = 0;
 };

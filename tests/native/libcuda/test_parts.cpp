@@ -2,6 +2,9 @@
 #include <elf.h>
 
 #include <cstring>
+#include <ctime>
+#include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -197,6 +200,47 @@ void test_only_mappings_go_on_behind_their_end() {
     CHECK(held(2500, 1) == Held::nowhere && held(999, 2) == Held::nowhere);
 }
 
+void test_ranges_of_a_program_with_many() {
+    static Ranges ranges;
+    std::map<uint64_t, uint64_t> expected;  // bytes, by address
+    std::mt19937 random(1);
+    Range found;
+    for (unsigned turn = 0; turn < 20000; ++turn) {
+        const uint64_t address = 1000 * (1 + random() % 3000), offset = random() % 1000;
+        const auto there = expected.find(address);
+        if (turn % 4000 < 3000) {
+            expected[address] = 100 + random() % 900;
+            CHECK(ranges.add({.address = address, .bytes = expected[address], .kind = Range::Kind::device}));
+        } else if (there == expected.end()) {
+            CHECK(!ranges.take(address, Range::Kind::device, found));
+        } else {
+            CHECK(ranges.take(address, Range::Kind::device, found) && found.bytes == there->second);
+            expected.erase(there);
+        }
+        const auto holder = expected.find(address);
+        CHECK(ranges.find(address + offset, found) == (holder != expected.end() && offset < holder->second));
+        const auto next = expected.upper_bound(address);
+        CHECK(ranges.meet(address + 999, 3000, found) ==
+              ((holder != expected.end() && holder->second > 999) ||
+               (next != expected.end() && next->first < address + 3999)));
+    }
+    for (const auto& [address, bytes] : expected)
+        CHECK(ranges.take_first(0, UINT64_MAX, Range::Kind::device, found) && found.address == address &&
+              found.bytes == bytes);
+    CHECK(!ranges.take_first(0, UINT64_MAX, Range::Kind::device, found));
+}
+
+void test_another_range_costs_little_beside_many() {
+    static Ranges ranges;
+    Range found;
+    const clock_t begin = clock();
+    for (uint64_t address = 100'000; address > 0; --address)
+        CHECK(ranges.add({.address = address, .bytes = 1, .kind = Range::Kind::device}));
+    for (uint64_t address = 1; address <= 100'000; ++address)
+        CHECK(ranges.take(address, Range::Kind::device, found));
+    CHECK(clock() - begin < 3 * CLOCKS_PER_SEC);
+}
+
 // "!": it is an error.
 std::string chosen_of(const char* wished) {
     const char* const uuids[] = {"GPU-aa01", "GPU-aa02", "GPU-bb01"};
@@ -247,4 +291,6 @@ int main() {
     test_of_a_fatbin_what_the_device_can_run_is_useful();
     test_ranges_know_whose_an_address_is();
     test_only_mappings_go_on_behind_their_end();
+    test_ranges_of_a_program_with_many();
+    test_another_range_costs_little_beside_many();
 }
