@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "array_shape.hpp"
 #include "core.hpp"
@@ -63,13 +64,14 @@ Range pinned_by(const Operation& operation) {
 // since the load was wanted may never end: until then the driver would load nothing, and let nobody launch.
 bool Core::may_load(Session& session) {
     constexpr Nanoseconds patience = 100'000'000;
-    if (session.waits_since == 0) session.waits_since = session.call_since = now_;
-    const bool patient = now_ - session.waits_since < patience;
-    if (in_flight_ > 0 && (patient || oldest_in_flight().since <= session.waits_since)) {
+    // Not waits_since: who asks for memory before, each time, sets that anew.
+    if (!std::exchange(session.waits_to_load, true)) session.call_since = now_;
+    const bool patient = now_ - session.call_since < patience;
+    if (in_flight_ > 0 && (patient || oldest_in_flight().since <= session.call_since)) {
         hold_gate_ |= patient;
         return false;
     }
-    session.waits_since = 0;
+    session.waits_to_load = false;
     return true;
 }
 

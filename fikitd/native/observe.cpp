@@ -35,8 +35,8 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     const int blamed = snapshot.gate.blames;
     snapshot.delayed_by = blamed < 0 ? session.delayed_by : latest_[static_cast<size_t>(blamed)];
     snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
-    const bool to_load = session.waits_since == session.call_since;  // may_load
-    if (session.call_since != 0 && (to_load || session.call_pending.load(std::memory_order_acquire)))
+    if (session.call_since != 0 &&
+        (session.waits_to_load || session.call_pending.load(std::memory_order_acquire)))
         snapshot.call_ns = clock_.to_host(clock_.now() - session.call_since);
     return snapshot;
 }

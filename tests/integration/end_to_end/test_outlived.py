@@ -187,16 +187,17 @@ def test_ps_lists_it_although_its_job_is_over(daemon: Daemon, connect: Connect) 
     assert other.identifier in listed
 
 
+@pytest.mark.parametrize("image", [PTX, f"{PTX}.visible .global .u32 variable;"], ids=["code", "variable"])
 @pytest.mark.parametrize("priority", ["high", "low"])
 def test_a_kernel_without_an_end_holds_up_who_loads_code_and_nobody_else(
-    daemon: Daemon, connect: Connect, program: Program, priority: str
+    daemon: Daemon, connect: Connect, program: Program, priority: str, image: str
 ) -> None:
     client, other, loader = daemon.client(), connect(name="other", priority=priority), connect(name="loader")
     kernel = other.load(PTX).kernel("nothing")
     process = program(ENDLESS)
     left = started(process, client)
     with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(loader.load, PTX)
+        loading = pool.submit(loader.load, image)
         while shown(client, loader.identifier).call_ns < 1_000_000_000:
             kernel.launch(grid=1, block=1)
             other.synchronize(timeout=10)
