@@ -75,23 +75,32 @@ class Traces:
         tracer.cursors.setdefault(executor.executor, tracing.cursor)
 
     async def read(self, tracer: Tracer) -> Trace:
-        """What was recorded since it was last read. Raises Unavailable."""
+        """What was recorded since it was last read. Never raises: who does not answer takes no other's."""
         operations: list[TraceOperation] = []
         read = size = dropped = 0
+        missing = sorted(tracer.cursors.keys() - self._supervisor.executors.keys())
+        for ended in missing:
+            del tracer.cursors[ended]
         for executor in self._covered(tracer):
             cursor = tracer.cursors.get(executor.executor)
             if cursor is None:
                 continue  # it is only starting
             question = ReadRecording(cursor=cursor, limit=MOST_OPERATIONS - read)
-            traced = await executor.ask(question, Traced)
+            try:
+                traced = await executor.ask(question, Traced)
+            except Unavailable as refusal:
+                self._log.warning("trace_not_read", executor=executor.executor, reason=refusal.message)
+                missing.append(executor.executor)
+                continue
             tracer.cursors[executor.executor] = traced.cursor
             read += len(traced.operations)
             size += sum(len(each.name) for each in traced.operations)
             operations += [each for each in traced.operations if self._sees(tracer.peer, each.session)]
             dropped += traced.dropped
             if traced.more or size > PORTION_BYTES:
-                return Trace(operations=operations, dropped=dropped, more=True)
-        return Trace(operations=operations, dropped=dropped, more=read >= MOST_OPERATIONS)
+                return Trace(operations=operations, dropped=dropped, missing=missing, more=True)
+        more = read >= MOST_OPERATIONS
+        return Trace(operations=operations, dropped=dropped, missing=missing, more=more)
 
     async def stop(self, tracer: Tracer) -> None:
         """It records no more; an executor that nobody traces any more stops recording. Never raises."""

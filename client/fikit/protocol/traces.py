@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from fikit.protocol.words import Count, Reply, Request
 
@@ -47,3 +47,5 @@ class Trace(Reply, tag="trace", frozen=True):
     dropped: Count
     more: bool = False
     """There may be more to read already, even of a recording that has ended."""
+    missing: list[str] = field(default_factory=list)
+    """Executors that have ended, or did not answer: what they recorded since the last reading is not here."""

@@ -63,6 +63,8 @@ def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[by
     output.flush()
     if recorded.dropped:
         note(f"{recorded.dropped} operations did not fit in the recording and are missing")
+    for executor in recorded.missing:
+        note(f"{executor} ended or did not answer: what it recorded last is missing")
     if output.name != "-":
         note(f"{len(recorded.operations)} operations in {output.name}; open it at ui.perfetto.dev")
 
@@ -96,7 +98,8 @@ def _recorded(control: Connection, gpu: int, seconds: float) -> tuple[Trace, lis
         for session in {operation.session for operation in parts[-1].operations} - owners.keys():
             owners[session] = _owner(control, session)
     operations = [operation for part in parts for operation in part.operations]
-    trace = Trace(operations=operations, dropped=sum(part.dropped for part in parts))
+    dropped, missing = sum(part.dropped for part in parts), {name for part in parts for name in part.missing}
+    trace = Trace(operations=operations, dropped=dropped, missing=sorted(missing))
     return trace, [owner for owner in owners.values() if owner is not None]
 
 

@@ -431,7 +431,7 @@ def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     operation = protocol.TraceOperation("session-2", 0, "launch", "gemm", 1000, 2000, 3000, 9000, 0, 8, 16)
     daemon.script |= {
         protocol.StartTrace: protocol.Done(),
-        protocol.ReadTrace: protocol.Trace(operations=[operation], dropped=2),
+        protocol.ReadTrace: protocol.Trace(operations=[operation], dropped=2, missing=["x-1"]),
         protocol.Show: protocol.Shown(session=msgspec.structs.replace(SESSION, session="session-2")),
         protocol.ListGpus: protocol.Gpus(gpus=[msgspec.structs.replace(GPU, index=3)]),
     }
@@ -441,6 +441,7 @@ def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     assert [ask.gpu for ask in daemon.of(protocol.StartTrace)] == [3]
     assert fikitctl("trace", "--gpu", "0").code == 4
     assert "2 operations did not fit" in result.err
+    assert "x-1 ended or did not answer" in result.err
     assert {ask.target for ask in daemon.of(protocol.Show)} == {"session-2"}
     events = json.loads(file.read_bytes())["traceEvents"]
     assert any(event["ph"] == "X" for event in events)

@@ -1,0 +1,60 @@
+"""What is recorded of several executors, of which one is lost meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import fikit
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+from tests.integration.end_to_end.conftest import SETTINGS, listener
+
+SOON = SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 0.5")
+
+
+@pytest.fixture
+def daemon(stopped_daemon: Daemon) -> Daemon:
+    stopped_daemon.configure(settings=SOON)
+    return stopped_daemon.start()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_executor_that_is_lost_takes_no_other_recording_with_it(
+    daemon: Daemon, connect: Callable[..., fikit.Session], how: signal.Signals
+) -> None:
+    client = daemon.client()
+    session, _lost = connect(name="stays"), connect(name="lost", isolated=True)
+    (executor,) = executors(client) - {shown(client, session).executor}
+    pid = listener(daemon.place / "run" / f"{executor}.sock")
+    assert client.ask(p.StartTrace()) == p.Done()
+    with session.allocate(4096) as memory:
+        memory.fill(1)
+        session.synchronize()
+    os.kill(pid, how)  # what has stopped is asked, and then killed by the daemon
+    if how == signal.SIGKILL:
+        while executor in executors(client):
+            pass
+    recorded = client.ask(p.ReadTrace(stop=False))
+    assert [each.session for each in recorded.operations] == [session.identifier]
+    assert recorded.missing == [executor]
+    while executor in executors(client):
+        pass
+    last = client.ask(p.ReadTrace())
+    assert last.missing == ([] if how == signal.SIGKILL else [executor])
+    assert client.ask(p.ReadTrace()).code == "invalid"
+
+
+def shown(client: Client, session: fikit.Session) -> p.SessionRecord:
+    record = client.ask(p.Show(target=session.identifier)).session
+    assert isinstance(record, p.SessionRecord)
+    return record
+
+
+def executors(client: Client) -> set[str]:
+    """Those that serve."""
+    checks = client.ask(p.Doctor()).checks
+    return {each.name.split()[1] for each in checks if each.name.startswith("executor ")}
