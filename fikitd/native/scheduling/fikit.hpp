@@ -171,8 +171,8 @@ class Fikit final : public Levels {
         SessionStatistics told = statistics_[session];
         tell_idle(session, told);
         if (const High* const high = places_[session]) {
-            told.predicted = high->sequence->predicted;
-            told.met = high->sequence->met;
+            told.predicted += high->sequence->predicted;  // and before it was of another priority
+            told.met += high->sequence->met;
         }
         return told;
     }

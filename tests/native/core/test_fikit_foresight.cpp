@@ -189,6 +189,31 @@ void who_is_far_ahead_is_measured_where_it_launches() {
     CHECK_EQUAL(policy->statistics(0).over_bound, late);
 }
 
+// What was predicted is counted once and for all, whatever becomes of the session.
+void counts_outlast_the_priority() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    Nanoseconds now = 0;
+    const auto answers = [&] {
+        for (uint64_t number = 0; number < 600; ++number, now += 7 * us) {
+            Work work = small(6 * us);
+            work.key = 1 + number % 30;
+            policy->issued(0, work, now);
+            policy->completed(0, work, 0, now + 6500);
+        }
+        return policy->statistics(0);
+    };
+    const SessionStatistics before = answers();
+    CHECK(before.met > 0);
+    policy->changed(0, 5, 1, now);
+    CHECK_EQUAL(policy->statistics(0).predicted, before.predicted);
+    policy->changed(0, 0, 1, now);
+    CHECK_EQUAL(policy->statistics(0).predicted, before.predicted);
+    CHECK_EQUAL(policy->statistics(0).met, before.met);
+    const SessionStatistics after = answers();
+    CHECK(after.predicted > before.predicted && after.met > before.met);
+}
+
 }  // namespace
 
 int main() {
@@ -197,4 +222,5 @@ int main() {
     a_few_long_blocks_leave_the_other_multiprocessors();
     a_launch_may_come_a_little_later_than_foreseen();
     who_is_far_ahead_is_measured_where_it_launches();
+    counts_outlast_the_priority();
 }
