@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -90,19 +90,46 @@ void* map_shared(int descriptor, uint64_t offset, size_t size, uint64_t wished) 
 // What is none may be of a filesystem of the tenant's, which answers when it likes, or never.
 bool is_memory(int descriptor) { return fcntl(descriptor, F_GET_SEALS) >= 0; }
 
+// What is to be closed apart, and the threads that do. A descriptor's number is free as soon as its close
+// begins, so these would be as many as a tenant likes, and the machine's threads are everybody's.
+constexpr unsigned most_closing = 16;
+struct Closing {
+    std::mutex mutex;
+    std::deque<int> left;
+    unsigned threads = 0;
+};
+Closing& closing = *new Closing;  // for good: at the process's end a thread may still be in its close
+
+void close_left() {
+    std::unique_lock lock(closing.mutex);
+    while (!closing.left.empty()) {
+        const int descriptor = closing.left.front();
+        closing.left.pop_front();
+        lock.unlock();
+        close(descriptor);
+        lock.lock();
+    }
+    --closing.threads;
+}
+
 }  // namespace
 
 void close_apart(std::span<const int> descriptors) {
-    std::vector<int> others;
-    for (const int descriptor : descriptors)
-        if (is_memory(descriptor))
+    std::unique_lock lock(closing.mutex, std::defer_lock);
+    for (const int descriptor : descriptors) {
+        if (is_memory(descriptor)) {
             close(descriptor);
-        else
-            others.push_back(descriptor);
-    if (others.empty()) return;
+            continue;
+        }
+        if (!lock.owns_lock()) lock.lock();
+        closing.left.push_back(descriptor);
+    }
+    if (!lock.owns_lock() || closing.threads == most_closing) return;
+    ++closing.threads;
     try {
-        std::thread([others] { std::ranges::for_each(others, close); }).detach();
-    } catch (const std::system_error&) {  // no thread left: rather open than that all wait
+        std::thread(close_left).detach();
+    } catch (const std::system_error&) {  // no thread is to be had: rather open than that all wait
+        --closing.threads;
     }
 }
 

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import fikit
@@ -209,3 +210,23 @@ def test_descriptors_whose_close_takes_for_ever(daemon: Daemon, connect: Connect
             kernel.launch(grid=1, block=1)
             other.synchronize(timeout=5.0)
             time.sleep(0.01)
+
+
+def test_descriptors_whose_close_takes_for_ever_take_few_threads(daemon: Daemon, connect: Connect) -> None:
+    """The number of one is free before it is closed, and the threads of a machine are everybody's."""
+    other, hostile = connect(name="other"), RawChannel(daemon.client())
+    executor = listener(next((daemon.place / "run").glob("x-*.sock")))
+    tasks, place = f"/proc/{executor}/task", f"/proc/{executor}/fd"
+    before, descriptors = len(os.listdir(tasks)), len(os.listdir(place))
+    with ExitStack() as stack, socket.socket(fileno=os.dup(hostile.lifeline)) as lifeline:
+        for _ in range(64):
+            slow = stack.enter_context(lingering())
+            lifeline.sendmsg([b"d"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [slow]))])
+            os.close(slow)
+        while len(os.listdir(tasks)) == before:
+            pass
+        time.sleep(0.5)
+        assert len(os.listdir(tasks)) <= before + 32
+        other.synchronize(timeout=5.0)
+    while len(os.listdir(place)) > descriptors + 1:  # the last is kept
+        pass
