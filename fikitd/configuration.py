@@ -56,7 +56,7 @@ class DaemonSection(Section, frozen=True):
         Seconds, Meta(description="After SIGTERM, wait this long for sessions and jobs to end by themselves.")
     ] = 60.0
     max_connections_per_user: Annotated[
-        Count, Meta(description="Connections that one user may hold at a time.")
+        int, Meta(ge=1, le=1 << 62, description="Connections that one user may hold at a time.")
     ] = 128
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important lines to log.")

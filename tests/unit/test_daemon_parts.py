@@ -103,6 +103,13 @@ def test_configuration_files(tmp_path: Path) -> None:
         load(tmp_path / "missing.toml")
 
 
+def test_a_daemon_that_nobody_could_reach_is_not_configured(tmp_path: Path) -> None:
+    """No connection at all would keep administrators out, too."""
+    (tmp_path / "fikitd.toml").write_text("[daemon]\nmax_connections_per_user = 0\n")
+    with pytest.raises(ConfigurationError, match="max_connections_per_user"):
+        load(tmp_path / "fikitd.toml")
+
+
 def test_device_choice_falls_back() -> None:
     (device,) = choose("sim", DeviceSection(time_scale=3.0, library="/x.so"))
     assert (device.time_scale, device.environment["FIKIT_LIBCUDA"]) == (3.0, "/x.so")
