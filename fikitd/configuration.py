@@ -175,7 +175,11 @@ class JobsSection(Section, frozen=True):
         ),
     ] = 20
     keep_ended: Annotated[
-        Count, Meta(description="Remember this many jobs that are over, with their output.")
+        Count,
+        Meta(
+            description="Remember this many jobs that are over, with their output, as long as all of it takes "
+            "a quarter of its file system at most."
+        ),
     ] = 1000
 
 

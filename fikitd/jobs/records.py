@@ -7,7 +7,7 @@ and written by ``settle`` later; until then the runner's exit file says the same
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ class JobRecords:
         self.coming: Counter[int] = Counter()
         """How many of each user are being written down, and so not yet known."""
         self._needed: Counter[int] = Counter()
+        self._taken: dict[int, int] = {}
+        """Bytes on the disk of those that are over."""
         self.keep_ended: Callable[[], int] = lambda: 1000
 
     async def load(self) -> None:
@@ -111,22 +113,35 @@ class JobRecords:
             self._needed = +self._needed
             kept = self.starting | self._needed.keys()
             over = [job for job in self.known.values() if job.over and job.number not in kept]
-            for job in surplus(over, self.keep_ended()):
+            room = await self._processes.room()
+            self._taken |= await self._processes.taken([job for job in over if job.number not in self._taken])
+            for job in surplus(over, self.keep_ended(), self._taken, room):
                 await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
                 await self._processes.remove(job)
                 self.known.pop(job.number, None)
+                self._taken.pop(job.number, None)
         except Unavailable as refusal:
             self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(jobs))
 
 
-def surplus(over: list[Job], most: int) -> list[Job]:
-    """Of jobs that are over, those to be forgotten: the first to have ended of whoever has most of them."""
-    if len(over) <= most:
-        return []
+def surplus(over: list[Job], most: int, taken: Mapping[int, int], room: int) -> list[Job]:
+    """Of jobs that are over, those to be forgotten: the first to have ended of whoever has most of them.
+
+    Or whose take most, where all together take more than there is room for; the last of each user stays.
+    """
     by_user: dict[int, deque[Job]] = defaultdict(deque)
     for job in sorted(over, key=lambda job: (job.ended_as, job.number)):
         by_user[job.uid].append(job)
-    return [max(by_user.values(), key=len).popleft() for _ in range(len(over) - most)]
+    forgotten = [max(by_user.values(), key=len).popleft() for _ in range(len(over) - most)]
+    bytes_of = {uid: sum(taken[job.number] for job in jobs) for uid, jobs in by_user.items()}
+    left = sum(bytes_of.values())
+    while left > room and (several := [uid for uid, jobs in by_user.items() if len(jobs) > 1]):
+        uid = max(several, key=lambda uid: bytes_of[uid])
+        job = by_user[uid].popleft()
+        bytes_of[uid] -= taken[job.number]
+        left -= taken[job.number]
+        forgotten.append(job)
+    return forgotten
 
 
 def saving(job: Job) -> list[tuple[str, tuple[Any, ...]]]:

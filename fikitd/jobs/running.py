@@ -38,6 +38,10 @@ NORMAL: Final = priority_level("normal")
 FORK_SECONDS: Final = 0.01
 """After it a child that was being forked is there to be seen."""
 RUNNER_LOG: Final = "runner.log"
+BLOCK_BYTES: Final = 512
+"""In which stat(2) counts."""
+DISK_SHARE: Final = 4
+"""One in so many bytes of the file system may be files of jobs that are over."""
 LOST: Final = "its runner ended without an exit code"
 UNREPORTED: Final = "its process ended and nobody reported the exit code"
 
@@ -233,6 +237,23 @@ class JobProcesses:
             await in_thread(files.ask_runner, self.place(job), number, grace_ms)
         except OSError as error:
             raise Unavailable(f"cannot reach the runner of {job.job}: {error.strerror}") from None
+
+    async def taken(self, jobs: list[Job]) -> dict[int, int]:
+        """By number, what the files of jobs that are over take of the disk."""
+
+        def look(job: Job) -> int:
+            with suppress(OSError):
+                return sum(entry.stat().st_blocks * BLOCK_BYTES for entry in self.place(job).iterdir())
+            return 0  # a foreground job has none
+
+        return await in_thread(lambda: {job.number: look(job) for job in jobs})
+
+    async def room(self) -> int:
+        """Bytes that those may take together: their file system has to hold what comes, of everybody's."""
+        with suppress(OSError):
+            found = await in_thread(os.statvfs, self._directory)
+            return found.f_blocks * found.f_frsize // DISK_SHARE
+        return sys.maxsize
 
     async def remove(self, job: Job) -> None:
         """Forget the job's directory."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from fikit import protocol as p
 
+from fikitd.jobs.model import Job
+from fikitd.jobs.records import surplus
 from tests.integration.conftest import Daemon
 from tests.integration.test_daemon_jobs import submit, wait_for
 
@@ -52,3 +54,46 @@ def test_who_waits_for_jobs_of_which_none_is_kept_is_told_of_their_ends(stopped_
         if identifier in waits:
             waits.discard(identifier)
             assert reply.job.state == "finished", reply
+
+
+def test_output_that_is_kept_leaves_others_room(stopped_daemon: Daemon, small_disk: Path) -> None:
+    """Who has most of it loses what ended first; the disk is everybody's."""
+    client = stopped_daemon.start().client()
+    for number in range(1, 12):
+        job = client.ask(submit(f"head -c 100000 /dev/zero; echo {number}")).job.job
+        assert wait_for(client, job).state == "finished"
+    while len(jobs := client.ask(p.ListJobs()).jobs) > 2:
+        pass
+    assert [each.job for each in jobs] == ["job-10", "job-11"]
+    assert {path.name for path in (small_disk / "jobs").iterdir()} == {"job-10", "job-11"}
+
+
+def ended(number: int, uid: int) -> Job:
+    """One that is over."""
+    return Job(
+        number=number,
+        tenant=str(uid),
+        uid=uid,
+        gid=uid,
+        groups=(),
+        name="job",
+        command=["true"],
+        directory="/",
+        priority=5,
+        gpu_asked=None,
+        state="finished",
+    )
+
+
+def test_who_has_most_output_makes_room_for_that_of_others() -> None:
+    over = [ended(number, uid=number % 2) for number in range(1, 9)]
+    taken = {number: 1 if number % 2 else 100 for number in range(1, 9)}
+
+    def forgotten(room: int, most: int = 8) -> list[int]:
+        return [job.number for job in surplus(over, most, taken, room)]
+
+    assert forgotten(404) == []
+    assert forgotten(403) == [2]
+    assert forgotten(204) == [2, 4]
+    assert forgotten(0) == [2, 4, 6, 1, 3, 5]  # the last of each stays
+    assert forgotten(204, most=6) == [1, 2, 4]
