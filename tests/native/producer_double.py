@@ -114,7 +114,8 @@ class Executor(threading.Thread):
         return int(struct.unpack_from("<" + layout, area, offset)[0])
 
     def put(self, layout: str, offset: int, value: int) -> None:
-        struct.pack_into("<" + layout, self.inbox, offset, value)
+        # As one store: struct.pack_into clears the place first, and the producer may read it meanwhile.
+        memoryview(self.inbox)[offset : offset + struct.calcsize(layout)].cast(layout)[0] = value
 
     def wake(self) -> None:
         if self.get(self.outbox, "I", WAITERS):

@@ -20,6 +20,11 @@ REPLY_OFFSET: Final = 4096 + 4096 * 64
 ANSWER_SECONDS: Final = 20.0
 
 
+def put_word(memory: mmap.mmap, offset: int, value: int) -> None:
+    """As one store: struct.pack_into clears the place first, and who reads it meanwhile sees a head that fell."""
+    memoryview(memory)[offset : offset + 8].cast("Q")[0] = value
+
+
 class RawChannel:
     """A session's memories and lifeline. Handles are the caller's, and nothing is looked at."""
 
@@ -44,7 +49,7 @@ class RawChannel:
         record = struct.pack("<IHHII", size, op, flags, stream, 0) + body
         self.outbox[self._ring + at : self._ring + at + len(record)] = record
         self._head += size
-        struct.pack_into("<Q", self.outbox, 64, self._head)
+        put_word(self.outbox, 64, self._head)
         with suppress(BlockingIOError):
             os.write(self.lifeline, b"d")
 

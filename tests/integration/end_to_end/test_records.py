@@ -18,6 +18,7 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import SETTINGS
+from tests.integration.end_to_end.raw_channel import put_word
 
 pytestmark = pytest.mark.shares_daemon
 
@@ -47,7 +48,7 @@ class Tenant:
         self.publish(-(-len(record) // 64) * 64 if head is None else head)
 
     def publish(self, head: int) -> None:
-        struct.pack_into("<Q", self.outbox, HEAD_AT, head)
+        put_word(self.outbox, HEAD_AT, head)
         with suppress(BrokenPipeError):  # it may have seen the record already, and ended the session
             os.write(self.lifeline, b"!")
 
