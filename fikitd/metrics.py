@@ -196,17 +196,21 @@ async def serve_http(daemon: Daemon, listening: socket.socket) -> None:
     """``GET /metrics``, one request a connection (HTTP/1.0: all a scraper needs)."""
     listening.setblocking(False)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-    room = trio.CapacityLimiter(MOST_CONNECTIONS)
+    served: dict[trio.CancelScope, None] = {}
 
     async def answer(stream: trio.SocketStream) -> None:
-        try:
-            room.acquire_on_behalf_of_nowait(stream)
-        except trio.WouldBlock:
-            return  # hangs up: whoever may connect must not use up our descriptors
-        try:
-            await answer_http(daemon, stream)
-        finally:
-            room.release_on_behalf_of(stream)
+        # Whoever may connect must not use up our descriptors, nor keep others from asking: a scraper asks at
+        # once, so who has been here longest is hung up.
+        if len(served) == MOST_CONNECTIONS:
+            longest = next(iter(served))
+            del served[longest]
+            longest.cancel()
+        with trio.CancelScope() as scope:
+            served[scope] = None
+            try:
+                await answer_http(daemon, stream)
+            finally:
+                served.pop(scope, None)
 
     await trio.serve_listeners(answer, [listener])
 
