@@ -410,11 +410,11 @@ class Fikit final : public Levels {
     void plan(Plan& plan, unsigned session, const Work& work, uint32_t sms, Nanoseconds busy,
               Nanoseconds now) const;
     // What the whole GPU would take for it: kernels of several sessions run side by side, as far as each
-    // leaves room.
+    // leaves room. The largest grids leave none: they may have more blocks than are counted.
     Nanoseconds area(const Work& work, Nanoseconds length) const {
         if (work.engine != Engine::kernel || work.waves == 0) return length;
         const Nanoseconds slots = Nanoseconds{bounds_.multiprocessors} * work.per_sm * work.waves;
-        return work.blocks < slots ? length * work.blocks / slots : length;
+        return work.blocks < std::min<Nanoseconds>(slots, INT32_MAX) ? length * work.blocks / slots : length;
     }
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;

@@ -443,6 +443,23 @@ void the_largest_grid_has_as_many_waves_as_it_takes() {
     CHECK(waves(133, 132) == 2 && waves(132, 132) == 1 && waves(0, 132) == 0);
 }
 
+// Behind a short one, of another stream. Seconds of more blocks than are counted exceed any number.
+void the_largest_grid_counts_as_in_flight() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 5, 1.0, 0);
+    Work longest = large();
+    longest.gated = true;
+    for (uint8_t stream = 0; stream < 3; ++stream) {
+        longest.stream = stream;
+        policy->arrived(0, longest, ms);
+        CHECK_EQUAL(policy->decide(ms).verdict == Verdict::whole, stream < 2);
+        policy->issued(0, longest, ms);
+        longest.blocks = UINT32_MAX;
+        longest.waves = waves(longest.blocks, 132 * longest.per_sm);
+        longest.expected = longest.shortest = longest.longest = UINT32_MAX;
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -464,4 +481,5 @@ int main() {
     launches_of_one_kernel_are_told_apart();
     none_starves();
     the_largest_grid_has_as_many_waves_as_it_takes();
+    the_largest_grid_counts_as_in_flight();
 }
