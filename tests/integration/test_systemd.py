@@ -246,6 +246,12 @@ def test_memory_that_runs_out_ends_jobs_before_what_others_need(machine: Machine
     assert ranks == ["-500", "-500", "0"]
 
 
+def test_what_the_daemon_asks_may_be_killed_for_memory(machine: Machine) -> None:
+    """By default systemd would stop the service then, which ends everybody's work."""
+    machine.until_serving()
+    assert machine.value("fikitd", "OOMPolicy") == "continue"
+
+
 def test_a_wrong_setting_is_not_taken_over(machine: Machine) -> None:
     before = machine.until_serving()
     machine.run(
