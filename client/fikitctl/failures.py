@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import IntEnum
 from typing import Final
@@ -71,7 +72,8 @@ def refused(message: str, hint: str = "") -> CommandError:
 def of_file(error: OSError) -> CommandError:
     """A file, or our output, that cannot be read or written."""
     message = error.strerror or str(error)
-    return refused(message if error.filename is None else f"{error.filename}: {message}")
+    hint = "; ".join(getattr(error, "__notes__", ()))
+    return refused(message if error.filename is None else f"{error.filename}: {message}", hint)
 
 
 def unreachable(path: str, error: Exception) -> CommandError:
@@ -118,8 +120,16 @@ def report(failure: CommandError, *, as_json: bool) -> None:
     """Say it on standard error."""
     if as_json:
         fields = {"code": failure.code, "message": failure.message, "hint": failure.hint}
-        print(json.dumps(fields), file=sys.stderr)
+        say(json.dumps(fields))
         return
-    print(f"fikitctl: {lines(failure.message)}", file=sys.stderr)
+    say(f"fikitctl: {lines(failure.message)}")
     if failure.hint:
-        print(f"  hint: {lines(failure.hint)}", file=sys.stderr)
+        say(f"  hint: {lines(failure.hint)}")
+
+
+def say(text: str) -> None:
+    """On standard error. Where that takes nothing the exit code is what is left to tell by."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:  # nor may the rest be tried again at the end; a command that is run keeps the descriptor
+        sys.stderr = open(os.devnull, "w")

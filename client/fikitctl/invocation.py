@@ -103,4 +103,4 @@ def is_terminal() -> bool:
 
 def note(text: str) -> None:
     """A remark beside the result."""
-    print(f"fikitctl: {lines(text)}", file=sys.stderr)
+    failures.say(f"fikitctl: {lines(text)}")

@@ -122,7 +122,7 @@ def call(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        failures.say(error.format_message())
         return ExitCode.USAGE
     except click.ClickException as error:
         as_json = invocation.as_json or "--json" in _options(arguments)
@@ -134,13 +134,12 @@ def call(arguments: Sequence[str]) -> int:
         return failure.exit_code
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        _drop_output()
-        return ExitCode.BROKEN_PIPE
     except OSError as error:
         _drop_output()
-        failures.report(failures.of_file(error), as_json=invocation.as_json)
-        return ExitCode.REFUSED
+        gone, failure = isinstance(error, BrokenPipeError), failures.of_file(error)
+        if failure.hint or not gone:
+            failures.report(failure, as_json=invocation.as_json)
+        return ExitCode.BROKEN_PIPE if gone else failure.exit_code
 
 
 def _drop_output() -> None:
@@ -159,10 +158,14 @@ def _is_run(error: click.ClickException) -> bool:
 
 
 def _open_missing_streams() -> None:
-    """A standard stream that the caller has closed is empty, and takes everything."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """A standard stream that the caller has closed is empty; a result that it should take is an error."""
+    for name, mode, access in (
+        ("stdin", "r", os.O_RDWR),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_RDWR),
+    ):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, access), mode))
 
 
 def main() -> None:

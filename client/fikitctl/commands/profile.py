@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import IO, Final
 
 import click
@@ -18,7 +17,7 @@ from fikit.protocol import (
 )
 
 from fikitctl.failures import refused
-from fikitctl.invocation import Invocation
+from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
 from fikitctl.quantities import duration_text, size_text
 from fikitctl.tables import Column, Layout, layout_options, table
@@ -128,7 +127,7 @@ def import_profiles(invocation: Invocation, file: str) -> None:
         for portion in portions(profiles):
             left -= len(portion)
             control.request(ImportProfiles(profiles=portion, more=left > 0))
-    print(f"fikitctl: {len(profiles)} profiles taken over", file=sys.stderr)
+    note(f"{len(profiles)} profiles taken over")
 
 
 @click.command(

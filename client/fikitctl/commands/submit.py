@@ -34,10 +34,14 @@ def submit(invocation: Invocation, job: JobOptions, directory: str | None, outpu
     submitted: Submitted = invocation.request(
         job.request(invocation, directory, output_limit_bytes=output_limit or 0, umask=own_umask())
     )
-    if invocation.as_json:
-        print_json(submitted.job)
-        return
-    click.echo(submitted.job.job)
+    try:
+        if invocation.as_json:
+            print_json(submitted.job)
+            return
+        click.echo(submitted.job.job)
+    except OSError as error:  # it runs all the same, and who called us would submit it again
+        error.add_note(f"the job was submitted: {submitted.job.job}")
+        raise
     if submitted.job.state == "queued" and is_terminal():
         note(f"queued: {submitted.job.reason or 'waiting for room'}")
 

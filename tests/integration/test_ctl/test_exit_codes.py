@@ -151,8 +151,17 @@ def test_output_that_cannot_be_written(daemon: Daemon) -> None:
         full = spoken(f"fikitctl {verb} >/dev/full")
         assert (full.returncode, full.stderr.count("No space left"), full.stderr.count("\n")) == (1, 1, 1)
         closed = spoken(f"fikitctl {verb} >&-")
-        assert (closed.returncode, closed.stderr) == (0, "")
+        assert (closed.returncode, closed.stderr.count("Bad file descriptor")) == (1, 1)
+    daemon.script[protocol.Undrain] = protocol.Done()
+    assert spoken("fikitctl undrain >&-").returncode == 0  # it prints nothing
     assert spoken("fikitctl tenants --nonsense 2>&- <&-").returncode == 2
+
+
+def test_messages_that_cannot_be_written_leave_the_exit_code(daemon: Daemon) -> None:
+    daemon.script[Show] = Failure(code="not_found", message="no job-9")
+    daemon.script[protocol.ReadLogs] = protocol.Logs(data=b"said", offset=4, end=True, truncated=False)
+    for verb, code in (("show job-9", 4), ("--nonsense", 2), ("profile", 2), ("logs job-9", 1)):
+        assert spoken(f"fikitctl {verb} 2>/dev/full").returncode == code
 
 
 @pytest.mark.usefixtures("daemon")

@@ -57,6 +57,29 @@ def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_job_whose_identifier_cannot_be_printed_is_told_of(admitting: Daemon) -> None:
+    """Who called may have submitted it in vain otherwise, and would do so again."""
+    for shell, code, reason in (
+        (">/dev/full", 1, "No space left on device"),
+        (">&-", 1, "Bad file descriptor"),
+        ("| true", 141, "Broken pipe"),
+    ):
+        for option in ((), ("--json",)):
+            result = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", f'"$@" {shell}', "bash", *START[:-1], "submit", *option, "true"],
+                capture_output=True, text=True, timeout=30, check=False,
+            )  # fmt: skip
+            assert (result.returncode, reason in result.stderr) == (code, True), (shell, result)
+            assert "the job was submitted: job-1" in result.stderr
+
+
+def test_a_command_that_is_not_there_has_its_exit_code_beside_a_full_disk(admitting: Daemon) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run([*START, "--", "/no/such"], stderr=full, timeout=30, check=False)
+    assert result.returncode == 127
+    assert admitting.of(JobFinished)[0].exit_code == 127
+
+
 def test_exit_code_output_and_environment_are_the_commands(admitting: Daemon) -> None:
     ended = run("--", "sh", "-c", "read line; echo $FIKIT_JOB $line; echo aside >&2; exit 7", input="in\n")
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "job-1 in\n", "aside\n")
