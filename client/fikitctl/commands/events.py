@@ -51,14 +51,16 @@ def event_text(event: Event) -> str:
 def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple[str, ...]) -> None:
     """Print events as they happen, until Ctrl-C.
 
-    With --json: one event per line.
+    With --json: one event per line. -k subscribed prints, too, that from here on none is missed.
     """
+    # Of all, what our own asking made happen is none.
+    chosen = kinds or set(get_args(EventKind)) - {"subscribed"}
     printed = 0
     with invocation.connected() as control:
         subscription = control.send(Subscribe())
         while True:
             event = control.receive(subscription)
-            if not isinstance(event, Event) or (kinds and event.kind not in kinds):
+            if not isinstance(event, Event) or event.kind not in chosen:
                 continue
             if invocation.as_json:
                 print_json(event)

@@ -324,6 +324,9 @@ def test_events(daemon: Daemon, fikitctl: Fikitctl) -> None:
     )
     line = fikitctl("events", "--json", "--kind", "job_ended", "-n", "1").out
     assert msgspec.json.decode(line, type=Event) == happened[1]
+    daemon.script[Subscribe] = [Event(kind="subscribed", unix=NOW), *happened]
+    assert " job_started " in fikitctl("events", "-n", "1").out
+    assert " subscribed\n" in fikitctl("events", "-n", "1", "-k", "subscribed").out
 
 
 def test_wait(daemon: Daemon, fikitctl: Fikitctl) -> None:
