@@ -58,7 +58,8 @@ def default_socket() -> Path:
         return Path(named)
     directory = own_directory()
     own = directory / "fikitd.sock"
-    if own.exists() and own != SYSTEM_SOCKET:
+    # Not own.exists(), which raises where XDG_RUNTIME_DIR is another user's, as su leaves it.
+    if os.path.exists(own) and own != SYSTEM_SOCKET:
         check_directory(directory)
         return own
     return SYSTEM_SOCKET if SYSTEM_SOCKET.exists() else own

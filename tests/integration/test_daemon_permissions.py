@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fikit import protocol as p
+from fikit.control import Connection
 
 from fikitd.jobs import files
 from fikitd.main import main
@@ -175,6 +176,22 @@ def test_a_place_that_is_somebody_else_s_is_named(as_user: AsUser) -> None:
     finally:
         place.rmdir()
     assert said.startswith(f"1 fikitd: {place} is not a directory that only user {uid} may write to"), said
+
+
+def test_another_user_s_runtime_directory_hides_no_daemon(
+    daemon: Daemon, as_user: AsUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As su leaves it in the environment."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setattr("fikit.place.SYSTEM_SOCKET", daemon.socket)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.delenv("FIKIT_SOCKET", raising=False)
+
+    def ask() -> str:
+        with Connection(client="test") as connection:
+            return str(connection.welcome.uid)
+
+    assert as_user(NOBODY, ask) == str(NOBODY)
 
 
 def test_what_the_daemon_keeps_is_nobody_else_s_to_read(stopped_daemon: Daemon) -> None:
