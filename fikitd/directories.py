@@ -19,7 +19,7 @@ from typing import Final
 from fikit.place import daemon_directory, listen_path
 
 from fikitd.configuration import DaemonSection
-from fikitd.errors import AlreadyRunningError
+from fikitd.errors import AlreadyRunningError, ConfigurationError
 
 MOST_SOCKET_BYTES: Final = 107
 """unix(7): sun_path has room for so many and a zero."""
@@ -46,17 +46,31 @@ class Directories:
 
 
 def choose(settings: DaemonSection, socket: Path | None) -> Directories:
-    """The places that the command line, the configuration, systemd and custom decide, in this order."""
-    root = os.geteuid() == 0
-    home_state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "fikitd"
+    """The places that the command line, the configuration, systemd and custom decide, in this order.
+
+    Raises ConfigurationError, UnsafePlaceError.
+    """
     state = settings.state_directory or os.environ.get("STATE_DIRECTORY")
     runtime = settings.runtime_directory or os.environ.get("RUNTIME_DIRECTORY")
     listen = socket or (Path(settings.socket) if settings.socket else listen_path())
     return Directories(
         socket=listen.absolute(),
-        state=(Path(state) if state else Path("/var/lib/fikitd") if root else home_state).absolute(),
+        state=(Path(state) if state else own_state()).absolute(),
         runtime=(Path(runtime) if runtime else daemon_directory() / "fikitd").absolute(),
     )
+
+
+def own_state() -> Path:
+    """Where a daemon of this user keeps its state. Raises ConfigurationError."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/fikitd")
+    if given := os.environ.get("XDG_STATE_HOME"):
+        return Path(given) / "fikitd"
+    try:
+        return Path.home() / ".local/state/fikitd"
+    except RuntimeError:  # a user whom nobody has made, as a container's may be
+        problem = f"user {os.geteuid()} has no home: set daemon.state_directory or STATE_DIRECTORY"
+        raise ConfigurationError(problem) from None
 
 
 def lock(directories: Directories, *, with_socket: bool) -> list[int]:

@@ -314,6 +314,19 @@ def test_executors_listen_in_nobody_elses_directory(monkeypatch: pytest.MonkeyPa
         others.rmdir()
 
 
+def test_a_user_without_a_home_needs_none_or_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container's user is, whom its image does not know."""
+    monkeypatch.setattr("os.geteuid", lambda: 1 << 30)
+    monkeypatch.setattr("os.getuid", lambda: 1 << 30)
+    for name in ("HOME", "XDG_STATE_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    settings = DaemonSection(runtime_directory="/c", socket="/d")
+    with pytest.raises(ConfigurationError, match="state_directory"):
+        directories.choose(settings, None)
+    monkeypatch.setenv("STATE_DIRECTORY", "/b")
+    assert directories.choose(settings, None).state == Path("/b")
+
+
 def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
     """The place of the socket may be one where others make files first."""
     other = tmp_path / "other"
