@@ -67,6 +67,16 @@ def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
     return listening
 
 
+def remove_socket(path: Path, made: os.stat_result) -> None:
+    """Remove what ``make_socket`` made, unless somebody else's is there by now. Blocking.
+
+    Where one is, clients take a daemon to be, and look for no other.
+    """
+    with suppress(OSError):
+        if os.path.samestat(path.stat(), made):
+            path.unlink()
+
+
 class Listener:
     """Accepts connections and serves each; a connection that fails ends alone."""
 

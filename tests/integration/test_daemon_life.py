@@ -69,6 +69,20 @@ def test_a_child_of_a_killed_daemon_holds_no_lock(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def test_a_socket_is_there_while_a_daemon_is_or_will_be_again(stopped_daemon: Daemon) -> None:
+    """Clients look for no other daemon where there is one: the machine's, for instance, beside one's own."""
+    stopped_daemon.start().stop(signal.SIGKILL)
+    assert stopped_daemon.socket.is_socket()
+    stopped_daemon.start().stop()
+    assert not stopped_daemon.socket.exists()
+    stopped_daemon.start()
+    stopped_daemon.socket.unlink()
+    with socket.socket(socket.AF_UNIX) as systemd:
+        systemd.bind(str(stopped_daemon.socket))
+        stopped_daemon.stop()
+        assert stopped_daemon.socket.is_socket()
+
+
 def test_wrong_configuration_is_named(stopped_daemon: Daemon) -> None:
     stopped_daemon.configure("[device.typo]\nx = 1\n")
     result = subprocess.run(

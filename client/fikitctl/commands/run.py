@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import click
@@ -66,7 +67,7 @@ def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
         reports = {"the command's process": started, "the job's end": _told(control, report)}
         try:
             if not _answered(control, reports):
-                _tell_successor(invocation, report)
+                _tell_successor(control.path, report)
         except (OSError, ProtocolError, RefusedError) as error:
             note(f"the daemon did not take the job's end: {error}")
     return exit_code, job
@@ -107,11 +108,14 @@ def _answered(control: Connection, reports: Mapping[str, int | None]) -> bool:
     return True
 
 
-def _tell_successor(invocation: Invocation, report: Request) -> None:
-    """The daemon that took the job over, or is about to, has not heard of it from us."""
+def _tell_successor(path: Path, report: Request) -> None:
+    """The daemon that took the job over, or is about to, has not heard of it from us.
+
+    It is where the one before was. Another daemon, which may serve us too, has jobs of its own by that name.
+    """
 
     def connected() -> Connection:
-        return Connection(invocation.path, client="fikitctl", timeout=_ANSWER_SECONDS)
+        return Connection(path, client="fikitctl", timeout=_ANSWER_SECONDS)
 
     with once_it_answers(connected, RESTART_SECONDS) as control:
         control.request(report)
