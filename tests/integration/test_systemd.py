@@ -252,6 +252,14 @@ def test_what_the_daemon_asks_may_be_killed_for_memory(machine: Machine) -> None
     assert machine.value("fikitd", "OOMPolicy") == "continue"
 
 
+def test_a_job_may_raise_its_limit_of_files_as_elsewhere(machine: Machine) -> None:
+    machine.until_serving()
+    job = machine.submit()
+    limits = [int(machine.value(f"fikitd-{job}", f"LimitNOFILE{which}")) for which in ("Soft", "")]
+    machine.run("fikitctl", "kill", job)
+    assert limits == [65536, 524288]
+
+
 def test_a_wrong_setting_is_not_taken_over(machine: Machine) -> None:
     before = machine.until_serving()
     machine.run(
