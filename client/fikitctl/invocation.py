@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fikitctl import failures
 from fikitctl.plain import lines
@@ -89,6 +90,20 @@ class Invocation:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, previous)
+
+
+MOST_RESTARTS: Final = 100
+"""Of the daemon while one verb waits: one that hangs up whenever it is asked is not asked for ever."""
+
+
+def successor(path: Path, timeout: float | None = None) -> Connection:
+    """A connection to the daemon that follows one that went away, and takes over what runs.
+
+    ``timeout``: of its answers. Raises UnreachableError where none comes soon.
+    """
+    from fikit.control import RESTART_SECONDS, Connection, once_it_answers
+
+    return once_it_answers(lambda: Connection(path, client="fikitctl", timeout=timeout), RESTART_SECONDS)
 
 
 def lift_deadline() -> None:

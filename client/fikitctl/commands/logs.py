@@ -13,10 +13,12 @@ from typing import Final, Literal
 
 import click
 import msgspec
+from fikit.control import Connection
+from fikit.errors import UnreachableError
 from fikit.protocol import Logs, ReadLogs
 
 from fikitctl.failures import CommandError
-from fikitctl.invocation import Invocation, note
+from fikitctl.invocation import MOST_RESTARTS, Invocation, note, successor
 from fikitctl.output import json_text
 from fikitctl.targets import JOB
 from fikitctl.verb import Verb
@@ -34,22 +36,34 @@ class _Reader:
         self._stream: Stream = stream
         self._follow = follow
         self._writing = writing
+        self._offset = 0
+        self._truncated = False
         self.failure: BaseException | None = None
 
     def read(self) -> None:
         """Copy until the end, or as far as it goes now."""
-        offset, truncated = 0, False
         with self._invocation.connected() as control:
-            while True:
-                request = ReadLogs(job=self._job, stream=self._stream, offset=offset, follow=self._follow)
+            self._read(control, MOST_RESTARTS if self._follow else 0)
+
+    def _read(self, control: Connection, most_restarts: int) -> None:
+        while True:
+            request = ReadLogs(
+                job=self._job, stream=self._stream, offset=self._offset, follow=self._follow
+            )
+            try:
                 piece: Logs = control.request(request)
-                self._write(piece)
-                if piece.truncated and not truncated:
-                    truncated = True
-                    note(f"{self._stream} of {self._job} is longer than what is kept of it")
-                offset = piece.offset
-                if piece.end or (not self._follow and not piece.data):
-                    return
+            except UnreachableError:
+                if most_restarts == 0:
+                    raise
+                with successor(control.path) as following:  # the job outlives its daemon
+                    return self._read(following, most_restarts - 1)
+            self._write(piece)
+            if piece.truncated and not self._truncated:
+                self._truncated = True
+                note(f"{self._stream} of {self._job} is longer than what is kept of it")
+            self._offset = piece.offset
+            if piece.end or (not self._follow and not piece.data):
+                return
 
     def read_aside(self, ended: SimpleQueue[_Reader]) -> None:
         """``read``, keeping the failure for whoever is told that it has ended."""

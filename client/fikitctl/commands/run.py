@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 import click
-from fikit.control import RESTART_SECONDS, Connection, once_it_answers
+from fikit.control import Connection
 from fikit.errors import RefusedError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
-from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note
+from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note, successor
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.verb import Verb
 
@@ -113,9 +113,5 @@ def _tell_successor(path: Path, report: Request) -> None:
 
     It is where the one before was. Another daemon, which may serve us too, has jobs of its own by that name.
     """
-
-    def connected() -> Connection:
-        return Connection(path, client="fikitctl", timeout=_ANSWER_SECONDS)
-
-    with once_it_answers(connected, RESTART_SECONDS) as control:
+    with successor(path, _ANSWER_SECONDS) as control:
         control.request(report)

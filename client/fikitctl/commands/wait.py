@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import click
+from fikit.errors import UnreachableError
 from fikit.protocol import JobRecord, Wait
 
 from fikitctl.failures import ExitCode
-from fikitctl.invocation import Invocation
+from fikitctl.invocation import MOST_RESTARTS, Invocation, successor
 from fikitctl.output import print_json
 from fikitctl.tables import Column, Layout, layout_options, table
 from fikitctl.targets import JOB
@@ -42,14 +43,14 @@ _COLUMNS: Final = [
 @layout_options(_COLUMNS)
 @click.pass_obj
 def wait(invocation: Invocation, jobs: tuple[str, ...], layout: Layout) -> int:
-    """Wait until jobs are over.
+    """Wait until jobs are over, also while the daemon is replaced.
 
     Exits with 0 when all of them succeeded, else with 1.
     With --json: one job record per line, as each is over.
     """
     ended: dict[str, JobRecord] = {}
     with invocation.connected() as control:
-        for job, record in _as_they_end(control, jobs):
+        for job, record in _over_restarts(control, jobs):
             ended[job] = record
             if invocation.as_json:
                 print_json(record)
@@ -59,9 +60,25 @@ def wait(invocation: Invocation, jobs: tuple[str, ...], layout: Layout) -> int:
     return ExitCode.DONE if succeeded else ExitCode.REFUSED
 
 
+def _over_restarts(
+    control: Connection, jobs: Iterable[str], most: int = MOST_RESTARTS
+) -> Iterator[tuple[str, JobRecord]]:
+    """Each job once, when it is over. They outlive their daemon; the next one knows how they end."""
+    left = dict.fromkeys(jobs)
+    try:
+        for job, record in _as_they_end(control, left):
+            del left[job]
+            yield job, record
+    except UnreachableError:
+        if most == 0:
+            raise
+        with successor(control.path) as following:
+            yield from _over_restarts(following, left, most - 1)
+
+
 def _as_they_end(control: Connection, jobs: Iterable[str]) -> Iterator[tuple[str, JobRecord]]:
-    """Each job once, when it is over."""
-    left = list(dict.fromkeys(jobs))
+    """Each of them, when it is over."""
+    left = list(jobs)
     asked: dict[int, str] = {}
     while left or asked:
         while left and len(asked) < _AT_A_TIME:

@@ -84,6 +84,31 @@ def test_daemon_goes_away(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert "went away" in result.err
 
 
+def test_waiting_for_a_job_outlives_its_daemon(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    """Which may be killed and replaced while jobs go on; ``fikitctl wait && ...`` must not fail of it."""
+    over = protocol.Failure(code="not_found", message="no such job")
+    answers: list[protocol.Reply | None] = [
+        protocol.Logs(data=b"one ", offset=4, end=False, truncated=False),
+        None,
+        protocol.Logs(data=b"two", offset=7, end=True, truncated=False),
+    ]
+
+    def answer(request: Any) -> protocol.Reply:
+        said = answers.pop(0) if answers else None
+        if said is None:
+            raise ConnectionResetError
+        return said
+
+    daemon.script |= {protocol.ReadLogs: answer, Wait: answer}
+    assert fikitctl("logs", "-f", "--stream", "stdout", "job-1") == (0, "one two", "")
+    assert [request.offset for request in daemon.of(protocol.ReadLogs)] == [0, 4, 4]
+    answers[:] = [None, None, over]
+    assert fikitctl("wait", "job-1") == (4, "", "fikitctl: no such job\n")
+    assert fikitctl("wait", "job-1").code == 3  # of a daemon that hangs up whenever it is asked
+    answers[:] = [None, over]
+    assert fikitctl("logs", "job-1").code == 3
+
+
 def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
     daemon.script[protocol.Hello] = Failure(code="protocol", message="version 9 is not spoken here")
     assert fikitctl("ps").code == 1
