@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fikit.protocol import Request
 
 
+_AGAIN_SECONDS: Final = 0.1
+
+
 @dataclass
 class Invocation:
     """What the options before and after the verb said."""
@@ -81,14 +84,16 @@ class Invocation:
             return
 
         def expire(_signal: int, _frame: FrameType | None) -> None:
+            lift_deadline()
             raise failures.timed_out(seconds)
 
         previous = signal.signal(signal.SIGALRM, expire)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        # Again until ``expire`` runs: Python may have looked for signals just before a call that then waits.
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            lift_deadline()
             signal.signal(signal.SIGALRM, previous)
 
 

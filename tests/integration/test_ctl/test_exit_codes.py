@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from fikit import protocol
 from fikit.protocol import ClearProfiles, Done, Failure, Kill, Pause, Show, Wait
+from fikitctl.failures import CommandError
+from fikitctl.invocation import Invocation
 
 Daemon = Any
 Fikitctl = Any
@@ -239,6 +242,16 @@ def test_timeout_before_a_file_that_nobody_writes(tmp_path: Path, arguments: tup
     os.mkfifo(waits := tmp_path / "waits")
     command = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()", "--timeout", "50ms"]
     assert subprocess.run([*command, *arguments, str(waits)], check=False, timeout=20).returncode == 124
+
+
+def test_an_alarm_that_comes_just_before_a_wait_is_not_the_last() -> None:
+    """Python runs a handler between two calls; what waits already when it would have is interrupted again."""
+    with pytest.raises(CommandError, match="no result"), Invocation(timeout=0.05).deadline(None):
+        expire = signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.pause()
+        signal.signal(signal.SIGALRM, expire)
+        select.select([], [], [], 20)
+        pytest.fail("no second alarm")
 
 
 @FILE_READERS
