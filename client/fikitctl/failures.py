@@ -132,4 +132,4 @@ def say(text: str) -> None:
     try:
         print(text, file=sys.stderr)
     except OSError:  # nor may the rest be tried again at the end; a command that is run keeps the descriptor
-        sys.stderr = open(os.devnull, "w")
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

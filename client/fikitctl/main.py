@@ -136,10 +136,10 @@ def call(arguments: Sequence[str]) -> int:
         return ExitCode.INTERRUPTED
     except OSError as error:
         _drop_output()
-        gone, failure = isinstance(error, BrokenPipeError), failures.of_file(error)
-        if failure.hint or not gone:
-            failures.report(failure, as_json=invocation.as_json)
-        return ExitCode.BROKEN_PIPE if gone else failure.exit_code
+        gone, reason = isinstance(error, BrokenPipeError), failures.of_file(error)
+        if reason.hint or not gone:
+            failures.report(reason, as_json=invocation.as_json)
+        return ExitCode.BROKEN_PIPE if gone else reason.exit_code
 
 
 def _drop_output() -> None:

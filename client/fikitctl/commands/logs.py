@@ -47,9 +47,7 @@ class _Reader:
 
     def _read(self, control: Connection, most_restarts: int) -> None:
         while True:
-            request = ReadLogs(
-                job=self._job, stream=self._stream, offset=self._offset, follow=self._follow
-            )
+            request = ReadLogs(job=self._job, stream=self._stream, offset=self._offset, follow=self._follow)
             try:
                 piece: Logs = control.request(request)
             except UnreachableError:
@@ -63,7 +61,7 @@ class _Reader:
                 note(f"{self._stream} of {self._job} is longer than what is kept of it")
             self._offset = piece.offset
             if piece.end or (not self._follow and not piece.data):
-                return
+                return None
 
     def read_aside(self, ended: SimpleQueue[_Reader]) -> None:
         """``read``, keeping the failure for whoever is told that it has ended."""

@@ -65,8 +65,9 @@ def test_a_job_whose_identifier_cannot_be_printed_is_told_of(admitting: Daemon) 
         ("| true", 141, "Broken pipe"),
     ):
         for option in ((), ("--json",)):
+            command = [*START[:-1], "submit", *option, "true"]
             result = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", f'"$@" {shell}', "bash", *START[:-1], "submit", *option, "true"],
+                ["bash", "-o", "pipefail", "-c", f'"$@" {shell}', "bash", *command],
                 capture_output=True, text=True, timeout=30, check=False,
             )  # fmt: skip
             assert (result.returncode, reason in result.stderr) == (code, True), (shell, result)
