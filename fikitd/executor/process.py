@@ -70,6 +70,7 @@ class ExecutorProcess:
         self._attached: dict[str, m.Attach] = {}
         self._learnt: list[KernelProfile] = []
         """Taken from the core and not yet told, as it did not fit."""
+        self._traced = False
         self._wire: Wire | None = None
         self._sending = trio.Lock()
         self._over = trio.Event()
@@ -123,11 +124,13 @@ class ExecutorProcess:
 
     async def _converse(self, wire: Wire) -> None:
         try:
+            if self._traced:  # by a daemon that is no more
+                await self._trace(m.TraceControl(on=False), wire)
             while True:
                 for identifier, ask in await wire.receive():
                     self._heard = trio.current_time()
                     await self._answer(wire, identifier, ask)
-        except (PeerClosedError, ProtocolError, trio.ClosedResourceError, MemoryError) as reason:
+        except (PeerClosedError, ProtocolError, trio.ClosedResourceError, *REFUSALS) as reason:
             log.info("daemon_gone", reason=str(reason))
         finally:
             wire.close()
@@ -290,7 +293,9 @@ class ExecutorProcess:
         return m.MemoryLeft(free_bytes=free, total_bytes=total), []
 
     async def _trace(self, ask: m.TraceControl, _: Wire) -> tuple[m.Answer, list[int]]:
-        return m.Tracing(cursor=await in_thread(self._core.set_trace, ask.on)), []
+        cursor = await in_thread(self._core.set_trace, ask.on)
+        self._traced = ask.on
+        return m.Tracing(cursor=cursor), []
 
     async def _read_trace(self, ask: m.ReadTrace, _: Wire) -> tuple[m.Answer, list[int]]:
         operations, cursor, dropped = await in_thread(self._core.read_trace, ask.cursor, ask.limit)

@@ -172,6 +172,34 @@ def test_two_traces_see_the_same(daemon: Daemon, connect: Connect) -> None:
         assert one.ask(p.ReadTrace()).code == "invalid"
 
 
+def test_a_trace_ends_with_the_daemon_that_was_killed(stopped_daemon: Daemon, connect_to: Connect) -> None:
+    """Else each launch there would be measured, which takes time, until the executor ends."""
+    client, session = stopped_daemon.start().client(), connect_to()
+    explain = p.Explain(session=session.identifier)
+
+    def measured(client: Client, launches: int) -> int:
+        """Of so many."""
+        while (now := client.ask(explain).gated).session.usage.launches < launches:
+            pass
+        return int(now.gate.measured)
+
+    with session.load(PTX) as module:
+        kernel = module.kernel("nothing")
+
+        def launch(times: int) -> None:
+            for _ in range(times):
+                kernel.launch(grid=1, block=1)
+            session.synchronize()
+
+        assert client.ask(p.StartTrace()) == p.Done()
+        launch(100)
+        assert measured(client, 100) == 100
+        stopped_daemon.stop(signal.SIGKILL)
+        client = stopped_daemon.start().client()
+        launch(500)
+        assert measured(client, 600) < 350
+
+
 def test_a_long_trace_is_read_in_pieces(daemon: Daemon, connect: Connect) -> None:
     """No reply is so long that the daemon is held up by passing it on, and nothing is lost between them."""
     session = connect()
