@@ -51,7 +51,7 @@ enum {
     FIKIT_MAX_LINKS = 256,         /* handles of images that are being linked */
     FIKIT_MAX_ARRAYS = 65536,      /* handles of arrays and mipmapped arrays */
     FIKIT_MAX_TEXTURES = 65536,    /* texture and surface objects of a session */
-    FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
+    FIKIT_MAX_CALL_BYTES = 36864,  /* request payload of a call */
     FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
     FIKIT_ERROR_TEXT = 1024,       /* bytes, NUL-terminated */
     FIKIT_PAGE = 4096

@@ -74,7 +74,7 @@ enum {
     FIKIT_DEVICE_ATTRIBUTES = 160,
     FIKIT_FUNCTION_ATTRIBUTES = 18, /* by CUfunction_attribute */
     FIKIT_DEVICE_NAME = 128,
-    FIKIT_SYMBOL_NAME = 8192
+    FIKIT_SYMBOL_NAME = 32768 /* what nvcc makes of a kernel with hundreds of template arguments has 20 000 */
 };
 
 typedef struct {

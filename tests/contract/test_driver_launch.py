@@ -188,6 +188,19 @@ def test_functions_of_a_module(cuda: Cuda, fails: Check) -> None:
     fails("NOT_FOUND", cuda.cuModuleGetFunction, cuda.module, b"absent")
 
 
+def test_names_as_long_as_templates_make_them(cuda: Cuda) -> None:
+    name = b"k" + b"x" * 20000
+    text = b".version 7.0\n.target sm_70\n.address_size 64\n"
+    module = cuda.cuModuleLoadData(
+        text + b".visible .global .u32 g" + name + b" = 5;\n.visible .entry " + name + b"() { ret; }\n"
+    )
+    function = cuda.cuModuleGetFunction(module, name)
+    cuda.launch_function(function)
+    assert cuda.cuFuncGetName(function) == name
+    assert cuda.read(cuda.cuModuleGetGlobal(module, b"g" + name)[0])[0] == 5
+    cuda.cuModuleUnload(module)
+
+
 def test_more_kernels_of_a_module_than_fit_into_one_answer(cuda: Cuda) -> None:
     names = [f"k{number}_{'x' * 1000}" for number in range(200)]
     entries = "".join(f".visible .entry {name}() {{ ret; }}\n" for name in names)
