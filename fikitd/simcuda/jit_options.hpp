@@ -16,7 +16,10 @@ class JitOptions {
     JitOptions(unsigned count, CUjit_option* options, void** values) {
         for (unsigned index = 0; options != nullptr && values != nullptr && index < count; ++index) {
             if (options[index] == CU_JIT_ERROR_LOG_BUFFER) buffer_ = static_cast<char*>(values[index]);
-            if (options[index] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size_ = &values[index];
+            if (options[index] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+                size_ = &values[index];
+                room_ = reinterpret_cast<std::uintptr_t>(values[index]);
+            }
             if (options[index] == CU_JIT_MAX_REGISTERS)
                 max_registers_ = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(values[index]));
             // What goes to the other log is nothing.
@@ -25,15 +28,15 @@ class JitOptions {
         }
         if (info_ != nullptr && info_size_ != nullptr && *info_size_ != nullptr) *info_ = '\0';
         if (info_size_ != nullptr) *info_size_ = nullptr;
+        if (buffer_ != nullptr && room_ != 0) *buffer_ = '\0';
+        if (size_ != nullptr) *size_ = nullptr;
     }
 
     // Writes the message and, as the driver does, how long it is. False where there is no buffer.
     bool report(const std::string& message) const {
-        if (buffer_ == nullptr || size_ == nullptr) return false;
-        const auto room = reinterpret_cast<std::uintptr_t>(*size_);
-        if (room == 0) return false;
-        std::snprintf(buffer_, room, "%s", message.c_str());
-        *size_ = reinterpret_cast<void*>(std::min<std::uintptr_t>(message.size(), room - 1));
+        if (buffer_ == nullptr || room_ == 0) return false;
+        std::snprintf(buffer_, room_, "%s", message.c_str());
+        *size_ = reinterpret_cast<void*>(std::min<std::uintptr_t>(message.size(), room_ - 1));
         return true;
     }
 
@@ -45,6 +48,7 @@ class JitOptions {
     char* buffer_ = nullptr;
     char* info_ = nullptr;
     void** size_ = nullptr;
+    std::uintptr_t room_ = 0;  // in the buffer
     void** info_size_ = nullptr;
 };
 

@@ -271,8 +271,8 @@ CUresult find_function(Module* module, const char* name, Function*& function) {
     return fetch(*module, name, name_bytes, function);
 }
 
-// The names of a module's kernels from that one on, one behind the other, as many as one reply holds; freed by
-// the caller.
+// The names of a module's kernels from that one on, one behind the other, as many as one reply holds; the
+// caller frees them.
 CUresult function_names(Module* module, unsigned first, fikit_reply_module_functions& answer, char*& names) {
     names = nullptr;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;

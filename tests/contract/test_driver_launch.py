@@ -276,6 +276,19 @@ def test_what_is_wrong_with_ptx_goes_to_the_log(cuda: Cuda, fails: Check) -> Non
     assert b"frobnicate" in log
 
 
+def test_the_log_of_what_is_right_is_empty(cuda: Cuda) -> None:
+    """And its size says so (CUDA driver API, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)."""
+    log = ctypes.create_string_buffer(b"before", 64)
+    option = cuda.CUjit_option
+    options = (ctypes.c_int * 2)(option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+    values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+    module = ctypes.c_void_p()
+    load = ctypes.CDLL("libcuda.so.1").cuModuleLoadDataEx
+    assert load(ctypes.byref(module), KERNELS, 2, options, values) == 0
+    assert (values[1], log.value) == (None, b"")
+    cuda.cuModuleUnload(module.value)
+
+
 def test_launch_attributes(cuda: Cuda, fails: Check) -> None:
     place = cuda.device_words()
     config = cuda.CUlaunchConfig()
