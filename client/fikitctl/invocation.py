@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fikit.protocol import Request
 
 
-_AGAIN_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 0.5
 
 
 @dataclass
@@ -84,11 +84,11 @@ class Invocation:
             return
 
         def expire(_signal: int, _frame: FrameType | None) -> None:
-            lift_deadline()
             raise failures.timed_out(seconds)
 
         previous = signal.signal(signal.SIGALRM, expire)
-        # Again until ``expire`` runs: Python may have looked for signals just before a call that then waits.
+        # Again until the block is left: Python may have looked for signals just before a call that then waits,
+        # and what is imported, or a finaliser, may take what is raised there for its own affair.
         signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
         try:
             yield

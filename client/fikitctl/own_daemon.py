@@ -55,7 +55,7 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
             raise CommandError(error.exit_code, error.code, message) from error
         finally:
             # Impatience must not leave anything behind.
-            with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
                 _stop_children()
                 if daemon is not None:
                     daemon.poll()  # reaped with the others: it learns of that
