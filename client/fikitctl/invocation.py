@@ -87,8 +87,8 @@ class Invocation:
             raise failures.timed_out(seconds)
 
         previous = signal.signal(signal.SIGALRM, expire)
-        # Again until the block is left: Python may have looked for signals just before a call that then waits,
-        # and what is imported, or a finaliser, may take what is raised there for its own affair.
+        # Again until the block is left: Python may have looked for signals just before a call that waits, and
+        # what is imported, or a finaliser, may take what is raised there for its own affair.
         signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
         try:
             yield
