@@ -127,19 +127,18 @@ class JobRecords:
 def surplus(over: list[Job], most: int, taken: Mapping[int, int], room: int) -> list[Job]:
     """Of jobs that are over, those to be forgotten: the first to have ended of whoever has most of them.
 
-    Or whose take most, where all together take more than there is room for; the last of each user stays.
+    Or whose take most, where those take more than there is room for; the last of each user stays.
     """
     by_user: dict[int, deque[Job]] = defaultdict(deque)
     for job in sorted(over, key=lambda job: (job.ended_as, job.number)):
         by_user[job.uid].append(job)
     forgotten = [max(by_user.values(), key=len).popleft() for _ in range(len(over) - most)]
-    bytes_of = {uid: sum(taken[job.number] for job in jobs) for uid, jobs in by_user.items()}
-    left = sum(bytes_of.values())
-    while left > room and (several := [uid for uid, jobs in by_user.items() if len(jobs) > 1]):
-        uid = max(several, key=lambda uid: bytes_of[uid])
-        job = by_user[uid].popleft()
-        bytes_of[uid] -= taken[job.number]
-        left -= taken[job.number]
+    filling = {uid: [job for job in [*jobs][:-1] if taken[job.number]] for uid, jobs in by_user.items()}
+    bytes_of = {uid: sum(taken[job.number] for job in jobs) for uid, jobs in filling.items()}
+    while sum(bytes_of.values()) > room:
+        most_of = max(bytes_of, key=lambda uid: bytes_of[uid])
+        job = filling[most_of].pop(0)
+        bytes_of[most_of] -= taken[job.number]
         forgotten.append(job)
     return forgotten
 

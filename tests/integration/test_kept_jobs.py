@@ -62,10 +62,11 @@ def test_output_that_is_kept_leaves_others_room(stopped_daemon: Daemon, small_di
     for number in range(1, 12):
         job = client.ask(submit(f"head -c 100000 /dev/zero; echo {number}")).job.job
         assert wait_for(client, job).state == "finished"
-    while len(jobs := client.ask(p.ListJobs()).jobs) > 2:
+    while len(jobs := client.ask(p.ListJobs()).jobs) > 3:
         pass
-    assert [each.job for each in jobs] == ["job-10", "job-11"]
-    assert {path.name for path in (small_disk / "jobs").iterdir()} == {"job-10", "job-11"}
+    kept = ["job-9", "job-10", "job-11"]
+    assert [each.job for each in jobs] == kept
+    assert {path.name for path in (small_disk / "jobs").iterdir()} == set(kept)
 
 
 def ended(number: int, uid: int) -> Job:
@@ -92,8 +93,12 @@ def test_who_has_most_output_makes_room_for_that_of_others() -> None:
     def forgotten(room: int, most: int = 8) -> list[int]:
         return [job.number for job in surplus(over, most, taken, room)]
 
-    assert forgotten(404) == []
-    assert forgotten(403) == [2]
-    assert forgotten(204) == [2, 4]
+    assert forgotten(303) == []
+    assert forgotten(302) == [2]
+    assert forgotten(103) == [2, 4]
     assert forgotten(0) == [2, 4, 6, 1, 3, 5]  # the last of each stays
-    assert forgotten(204, most=6) == [1, 2, 4]
+    assert forgotten(103, most=6) == [1, 2, 4]
+    taken[8] = 10_000
+    assert forgotten(303) == []  # what stays takes no room of others'
+    taken[2] = 0
+    assert forgotten(0) == [4, 6, 1, 3, 5]  # of a foreground job there is nothing to remove
