@@ -21,7 +21,7 @@ ANSWER_SECONDS: Final = 20.0
 
 
 def put_word(memory: mmap.mmap, offset: int, value: int) -> None:
-    """As one store: struct.pack_into clears the place first, and who reads it meanwhile sees a head that fell."""
+    """As one store: struct.pack_into clears the place first, and a reader may see a head that fell."""
     memoryview(memory)[offset : offset + 8].cast("Q")[0] = value
 
 
