@@ -130,6 +130,8 @@ class TenantSection(Section, frozen=True):
     """What a tenant may: ``[tenant_defaults]`` for all, ``[tenants.NAME]`` (user name or uid) for one.
 
     A reload changes the weight of sessions that are open; their memory and priority they keep.
+    Who connects under a subordinate id of a user's (subuid(5), as rootless containers do) is a tenant of its
+    own, with what ``[tenant_defaults]`` grants: what is less in ``[tenants.NAME]`` binds who has no such ids.
     """
 
     priority_ceiling: Annotated[
@@ -177,8 +179,8 @@ class JobsSection(Section, frozen=True):
     keep_ended: Annotated[
         Count,
         Meta(
-            description="Remember this many jobs that are over, with their output, as long as all of it takes "
-            "a quarter of its file system at most."
+            description="Remember this many jobs that are over, with their output, as long as all of it "
+            "takes a quarter of its file system at most."
         ),
     ] = 1000
 
