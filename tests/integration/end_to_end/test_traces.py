@@ -11,7 +11,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
-from tests.integration.end_to_end.conftest import SETTINGS, listener
+from tests.integration.end_to_end.conftest import SETTINGS
 
 SOON = SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 0.5")
 
@@ -26,10 +26,13 @@ def daemon(stopped_daemon: Daemon) -> Daemon:
 def test_an_executor_that_is_lost_takes_no_other_recording_with_it(
     daemon: Daemon, connect: Callable[..., fikit.Session], how: signal.Signals
 ) -> None:
-    client = daemon.client()
-    session, _lost = connect(name="stays"), connect(name="lost", isolated=True)
-    (executor,) = executors(client) - {shown(client, session).executor}
-    pid = listener(daemon.place / "run" / f"{executor}.sock")
+    client, events = daemon.client(), daemon.client()
+    session = connect(name="stays")
+    events.subscribe()
+    connect(name="lost", isolated=True)
+    while (event := events.receive()[1]).kind != "executor_started":
+        pass
+    executor, pid = event.detail["executor"], event.detail["pid"]
     assert client.ask(p.StartTrace()) == p.Done()
     with session.allocate(4096) as memory:
         memory.fill(1)
@@ -46,12 +49,6 @@ def test_an_executor_that_is_lost_takes_no_other_recording_with_it(
     last = client.ask(p.ReadTrace())
     assert last.missing == ([] if how == signal.SIGKILL else [executor])
     assert client.ask(p.ReadTrace()).code == "invalid"
-
-
-def shown(client: Client, session: fikit.Session) -> p.SessionRecord:
-    record = client.ask(p.Show(target=session.identifier)).session
-    assert isinstance(record, p.SessionRecord)
-    return record
 
 
 def executors(client: Client) -> set[str]:
