@@ -142,13 +142,19 @@ class Profiles:
         return int(count)
 
     async def clear(self) -> None:
-        """Forget all, here and in the executors. Raises Unavailable."""
+        """Forget all, here and in all executors that answer. Raises Unavailable if one did not."""
+        refused: Unavailable | None = None
         async with self._collecting:
             await self._store.write([("DELETE FROM profiles", ())])
             self._taken = []
             for executor in list(self._supervisor.executors.values()):
                 if executor.state == "serving":
-                    await executor.ask(ForgetProfiles(), Ok)
+                    try:
+                        await executor.ask(ForgetProfiles(), Ok)
+                    except Unavailable as refusal:
+                        refused = refusal
+        if refused is not None:
+            raise refused
 
     async def share(self) -> None:
         """Give every executor what was imported."""
