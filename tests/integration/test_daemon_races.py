@@ -141,6 +141,23 @@ def test_a_foreground_job_ends_while_its_start_is_written(one_by_one: Client) ->
     assert one_by_one.ask(p.Show(target=job)).job == ended
 
 
+def test_a_foreground_job_ends_with_its_caller_whose_last_word_is_its_process(
+    stopped_daemon: Daemon, one_by_one: Client
+) -> None:
+    """Killed at once after it: by then its process may not have been noted."""
+    caller = stopped_daemon.client()
+    job = caller.ask(p.Submit(command=["x"], environment={}, directory="/", foreground=True)).job.job
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as child:
+        caller.send(p.JobStarted(job=job, pid=child.pid))
+        caller.close()
+        try:
+            assert child.wait(10) == -signal.SIGTERM
+        finally:
+            child.kill()
+    ended = one_by_one.ask(p.Wait(job=job)).job
+    assert (ended.state, ended.reason) == ("killed", "its caller went away")
+
+
 @pytest.mark.shares_daemon
 def test_a_foreground_job_that_has_ended_before_its_start_is_reported(daemon: Daemon, client: Client) -> None:
     job = client.ask(p.Submit(command=["true"], environment={}, directory="/", foreground=True)).job.job

@@ -161,13 +161,14 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
         return Done()
     if job.state not in ("running", "paused") or job.pid is not None:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
-    try:
-        own = await in_thread(owned, request.pid, caller.peer.uid)
-    except ProcessLookupError:
-        return Done()
-    if not own:
-        raise NotPermitted(f"process {request.pid} belongs to another user")
-    await caller.daemon.jobs.foreground_started(job, request.pid)
+    with trio.CancelScope(shield=True):  # the peer may be gone by now: its process ends with it
+        try:
+            own = await in_thread(owned, request.pid, caller.peer.uid)
+        except ProcessLookupError:
+            return Done()
+        if not own:
+            raise NotPermitted(f"process {request.pid} belongs to another user")
+        await caller.daemon.jobs.foreground_started(job, request.pid)
     return Done()
 
 
