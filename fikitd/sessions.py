@@ -177,12 +177,16 @@ class Sessions:
             await session.ask(End(session=session.session, error=CONTEXT_DESTROYED, reason="not opened"))
 
     async def set_paused(self, session: Session, wanted: Callable[[], bool]) -> None:
-        """Issue nothing more of it, or undo that: as it is wanted when its turn comes."""
+        """Issue nothing more of it, or undo that: as it is wanted when its turn comes.
+
+        Its executor is asked though it should be so already: who asked last may not have heard the answer.
+        """
         async with session.changing:
             paused = wanted()
-            if session.state == ("running" if paused else "paused"):
+            if session.state in ("running", "paused"):
                 await session.ask(Change(session=session.session, paused=paused))
-                if session.session in self.living:
+                changed = session.state == ("running" if paused else "paused")
+                if changed and session.session in self.living:
                     session.state = "paused" if paused else "running"
                     self._tell("session_paused" if paused else "session_resumed", session)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
@@ -75,7 +76,8 @@ class Jobs(JobRecords):
             for job in [job for job in self.known.values() if not job.over]:
                 await self._take_over(job)
                 if job.state == "paused":
-                    await self._conform(job)
+                    with suppress(Unavailable):  # an executor has ended meanwhile, or hangs
+                        await self._conform(job)
             task_status.started()
             while True:
                 self._wake = trio.Event()
@@ -390,7 +392,8 @@ class Jobs(JobRecords):
         if job.over:
             await self._sessions.end(session, f"{job.job} is over")
             return
-        await self._sessions.set_paused(session, lambda: self._now(job).state == "paused")
+        if (session.state == "paused") != (self._now(job).state == "paused"):
+            await self._sessions.set_paused(session, lambda: self._now(job).state == "paused")
         if session.priority != self._now(job).priority:
             await self._sessions.set_priority(session, lambda: self._now(job).priority)
 

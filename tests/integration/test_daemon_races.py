@@ -208,6 +208,26 @@ def test_a_pause_outlives_the_daemon(daemon: Daemon, client: Client) -> None:
     assert again.ask(p.Kill(target=job, signal=9)) == p.Done()
 
 
+def test_a_session_is_resumed_whatever_became_of_who_paused_it(daemon: Daemon, client: Client) -> None:
+    """Its executor has paused it though nobody waited for the answer any more."""
+    events, pauses = daemon.client(), daemon.client()
+    events.subscribe()
+    session = client.ask(p.OpenSession(name="held")).session
+    while (event := events.receive()[1]).kind != "executor_started":
+        pass
+    os.kill(event.detail["pid"], signal.SIGSTOP)
+    pauses.send(p.Pause(target=session))
+    for _ in range(5):  # by then the executor was asked
+        pauses.ask(p.ListSessions())
+    pauses.close()
+    for _ in range(5):  # and this is over
+        client.ask(p.ListSessions())
+    os.kill(event.detail["pid"], signal.SIGCONT)
+    assert client.ask(p.Resume(target=session)) == p.Done()
+    daemon.stop(signal.SIGKILL)  # the executor knows best, and the next daemon asks it
+    assert state_of(daemon.start().client(), session) == "running"
+
+
 def test_a_kill_outlives_the_daemon(daemon: Daemon, client: Client) -> None:
     job = running(client, submit(client, "trap 'sleep 1; exit 3' TERM; echo up; while :; do sleep 0.1; done"))
     while not client.ask(p.ReadLogs(job=job, follow=True)).data:
