@@ -120,7 +120,7 @@ def test_interference_that_was_seen_too_high_at_first_keeps_nobody_out() -> None
     # With this seed; what outlasts a step and was measured beside none waited for seconds.
     high = next(each for each in concurrent()[0] if each.name == "bert_inf with inputs")
     low = next(each for each in concurrent()[1] if each.name == "gpt2_train")
-    setup = Setup(seconds=1.0, warmup=2.0, seed=13)
+    setup = Setup(seconds=3.0, seed=2)
     result = Replayer([high, low]).compare([high.name], [low.name], setup)
     assert result["hp_p99_ratio"] < 1.05
     assert result["lp_of_bound"] >= 0.8

@@ -127,7 +127,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
         if (made.longest > high.step_time) [[unlikely]] {
             const uint64_t steps = statistics_[high.session].steps;
             if (!outlasted_.issued(high.session, work.key, made.plan.sms, steps))
-                high.first_try = {steps, now};
+                high.first_try.rests(steps, now);
         }
     }
 }
@@ -294,6 +294,7 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     // Beside one that outlasts it nothing is a matter of trust.
     const bool outlasted = runs_ == 1 && high.step_issued == issued_;
     if (high.spent > statistics.bound) {
+        high.first_try.rests(statistics.steps, now);
         const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
         if (high.tried) {
             high.rests = high.rest;
@@ -308,13 +309,16 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         ++high.calm;
         high.trust = std::min(most_trust, high.trust * (1.001 + 5e-6 * high.calm));
     }
-    if (outlasted)
-        outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
-    else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0 &&
-             high.passing < high.spent)
+    if (outlasted) {
+        const Plan& plan = running(0).plan;
+        if (!outlasted_.measured(session, plan.key, plan.sms, high.spent, high.bound))
+            high.first_try.found(high.spent > high.bound);
+    } else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0 &&
+               high.passing < high.spent)
         // It may be over by now: often a step is told of with the next one. Others beside it are foreseen,
         // and what tells of no wait has steps that are guesses. What has blocks so long may be to blame.
-        outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound);
+        if (!outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound))
+            high.first_try.found(true);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
     const bool unmeasured = high.fills && high.unmeasured > high.lasting / unmeasured_part;

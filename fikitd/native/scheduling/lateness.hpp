@@ -242,7 +242,7 @@ template <bool any>
         // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
         // much, but not by as much as they may spare. Now and then it may be far too much: what was seen of
         // interference first was, or that would never be found out.
-        const bool once = high.first_try.is_long_ago(statistics_[high.session].steps, now);
+        const bool once = high.first_try.is_due(statistics_[high.session].steps, now);
         most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) * (once ? 4 : 1) / 2;
     }
     const bool known = sequence.known();

@@ -18,22 +18,35 @@ class Outlasted {
   public:
     // A kernel that is found to be over the bound hardly runs there any more, so little more is learnt of it.
     // So what was late by chance must not count for long: one step decides nothing, and none counts for more
-    // than twice the bound.
-    void measured(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds late, Nanoseconds bound) {
+    // than twice the bound. Was it measured there before?
+    bool measured(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds late, Nanoseconds bound) {
         Entry& entry = entries_[place(session, kernel, sms)];
         const Nanoseconds seen = std::min(late, 2 * bound);
-        if (is(entry, session, kernel, sms))
+        if (is(entry, session, kernel, sms)) {
             entry.late += (seen - entry.late) / 4;
-        else
-            entry = {kernel, std::min(seen, bound), 0, sms, static_cast<uint8_t>(session)};
-    }
-    // When a kernel went where it had not been measured.
-    struct FirstTry {
-        uint64_t step = 0;
-        Nanoseconds at = 0;
-        bool is_long_ago(uint64_t steps, Nanoseconds now) const {
-            return steps - step >= 128 && now - at >= 125'000'000;
+            return true;
         }
+        entry = {kernel, std::min(seen, bound), 0, sms, static_cast<uint8_t>(session)};
+        return false;
+    }
+    // Whether a kernel may go where it was not measured, though far more than the bound is foreseen: no such
+    // one went for so long, and no step was over its bound. Longer after each that was.
+    class FirstTry {
+      public:
+        bool is_due(uint64_t steps, Nanoseconds now) const {
+            return steps - step_ >= rest_ && now - at_ >= rest_ * 1'000'000;
+        }
+        void rests(uint64_t steps, Nanoseconds now) {
+            step_ = steps;
+            at_ = now;
+        }
+        void found(bool late) { rest_ = late ? std::min(2 * rest_, most_rest) : least_rest; }
+
+      private:
+        static constexpr uint32_t least_rest = 128, most_rest = 1u << 13;  // steps, and milliseconds
+        uint64_t step_ = 0;
+        Nanoseconds at_ = 0;
+        uint32_t rest_ = least_rest;
     };
     // The kernel goes there, in a step of that number. Was it measured there before?
     bool issued(unsigned session, uint64_t kernel, uint16_t sms, uint64_t step) {
