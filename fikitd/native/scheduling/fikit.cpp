@@ -437,6 +437,25 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     return {Verdict::wait, number, 0, when};
 }
 
+// Whoever has saved up for its operation goes before the levels above, which would else take all the room
+// there is.
+[[gnu::noinline]] Decision Fikit::or_saved_up(const Decision& chosen, uint64_t below, const Moment& moment) {
+    for (unsigned levels = lower_levels(); levels != 0; levels &= levels - 1) {
+        const uint64_t candidates = levels_[std::countr_zero(levels)].members & below;
+        if (candidates == 0) continue;
+        const unsigned session = least(candidates);
+        Refusal refusal = Refusal::level;
+        Nanoseconds again = 0;
+        bool full = false;
+        if (entitled(session, moment.now, again)) {
+            const Decision decision = place(session, moment, false, full, refusal);
+            if (decision.verdict != Verdict::wait) return decision;
+        }
+        wait(session, refusal);
+    }
+    return chosen;
+}
+
 Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     if (waiting_ == 0) return answer;
@@ -462,7 +481,8 @@ Decision Fikit::decide(Nanoseconds now) {
             }
             bool full = false;
             const Decision decision = place(session, moment, refused, full, refusal);
-            if (decision.verdict != Verdict::wait) return decision;
+            if (decision.verdict != Verdict::wait)
+                return left == 0 ? decision : or_saved_up(decision, left, moment);
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                 answer.again_at = decision.again_at;

@@ -464,6 +464,7 @@ class Fikit final : public Levels {
     Decision stalled(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision search(unsigned session, const Moment& moment, Refusal& refusal);
+    Decision or_saved_up(const Decision& chosen, uint64_t below, const Moment& moment);
     Decision wait(unsigned session, Refusal reason);
 
     std::unique_ptr<Sequence[]> sequences_;
