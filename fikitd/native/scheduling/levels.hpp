@@ -6,7 +6,8 @@
 //   starvation   a level that could issue nothing earns `starvation_share` of the time as credit, and more of
 //                it for what is not known, lest that stays so; once that covers the time that its next
 //                operation lasts where it would run, it is entitled to go before the levels above. What
-//                gets in otherwise uses up what there is.
+//                gets in otherwise uses up what there is; but it is saved for one of the equals at a time,
+//                the session that goes first, lest what the others need less of is all that ever goes.
 //   stalls       What is in flight may be waiting for what comes behind it: a kernel looks for a word that
 //                another stream, or another process, writes. So when nothing was over for far longer than
 //                all of it should take, it counts no longer against the bounds on what is in flight.
@@ -87,6 +88,8 @@ class Levels : public Policy {
             gated_.confined -= now;
         level.floor = std::max(level.floor, entry.virtual_time);
         entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
+        if ((level.saver & level.members & waiting_) != 0) [[unlikely]]
+            return;
         if (level.credit > 0)
             level.credit = std::max(0.0, level.credit - static_cast<double>(lasts(work, work.partition)));
         level.since = now;
@@ -146,7 +149,8 @@ class Levels : public Policy {
         uint64_t members = 0;
         uint32_t in_flight = 0;
         Nanoseconds since = 0;  // credit is settled up to here
-        double credit = 0;      // nanoseconds earned while it could not issue
+        double credit = 0;      // nanoseconds earned while it, or who saves, could not issue
+        uint64_t saver = 0;     // bit of the session whose head it is saved for, while that waits
         double floor = 0;       // virtual time that its members have reached
     };
 
@@ -199,13 +203,16 @@ class Levels : public Policy {
     bool entitled(unsigned session, Nanoseconds now, Nanoseconds& again, unsigned partition = 0) {
         const Session& entry = sessions_[session];
         Level& level = levels_[entry.level];
+        again = 0;
+        const uint64_t other = level.saver & level.members & waiting_ & ~bit(session);
+        if (other != 0 && sessions_[std::countr_zero(other)].virtual_time <= entry.virtual_time) return false;
+        level.saver = bit(session);
         const double share = bounds_.starvation_share * (entry.head.known ? 1 : to_learn);
         const auto earned = static_cast<double>(now - level.since) * share;
         level.credit = std::min(level.credit + earned, credit_limit);
         level.since = now;
         const auto time = static_cast<double>(lasts(entry.head, partition));
         const double missing = std::min(time, credit_limit) - level.credit;
-        again = 0;
         if (missing > 0 && share > 0) again = now + 1 + static_cast<Nanoseconds>(missing / share);
         return missing <= 0;
     }

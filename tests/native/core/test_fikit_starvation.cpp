@@ -12,6 +12,45 @@ using namespace fikit::test;
 
 namespace {
 
+// Whoever needs more of it than its equals, whose work fits, saves it up all the same.
+void what_equals_get_in_takes_nothing_of_what_one_saves_for() {
+    Bounds bounds = with_partitions();
+    bounds.delay_share = 0;
+    const auto policy = make_policy("fikit", bounds);
+    for (unsigned session = 0; session < 3; ++session) policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+    Work high = small(ms), low = small(20 * ms), copy = small(20 * us);
+    high.key = 1;
+    high.blocks = 1320;
+    low.key = 2;
+    low.blocks = 1320;
+    high.per_sm = low.per_sm = 1;
+    low.waves = 10;
+    copy.engine = Engine::to_device;
+    copy.whole = true;
+    const std::array works{high, low, copy};
+    std::array<int, 3> count{};
+    Nanoseconds now = ms;
+    policy->arrived(1, low, now);
+    policy->arrived(2, copy, now);
+    for (; now < 60'000 * ms && count[1] == 0; now += ms) {
+        policy->issued(0, high, now);
+        for (int turn = 0; turn < 2; ++turn) {
+            const Decision decision = policy->decide(now + 1);
+            if (decision.verdict == Verdict::wait) continue;
+            Work work = works[decision.session];
+            work.gated = true;
+            policy->issued(decision.session, work, now + 1);
+            ++count[decision.session];
+            policy->completed(decision.session, work, 0, now + 20 * us);
+            policy->arrived(decision.session, works[decision.session], now + 20 * us);
+        }
+        policy->completed(0, high, 0, now + ms - us);
+    }
+    CHECK(count[2] > 10'000);
+    CHECK_EQUAL(count[1], 1);
+    CHECK(now > 30'000 * ms);  // and no sooner than it is owed
+}
+
 // Work that never ends leaves the levels below it their share, high sessions or not.
 void levels_below_have_their_share_beside_no_high_session() {
     const auto policy = make_policy("fikit", with_partitions());
@@ -48,5 +87,6 @@ void levels_below_have_their_share_beside_no_high_session() {
 }  // namespace
 
 int main() {
+    what_equals_get_in_takes_nothing_of_what_one_saves_for();
     levels_below_have_their_share_beside_no_high_session();
 }
