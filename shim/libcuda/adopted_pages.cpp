@@ -100,8 +100,7 @@ bool can_be_adopted(uint64_t first, uint64_t bytes) {
     if (holds(first, bytes, __builtin_frame_address(0)) || holds(first, bytes, &errno)) return false;
     uint64_t at = first;
     Mapping mapping;
-    for (Mappings maps; at < first + bytes && maps.next(mapping);) {
-        if (mapping.end <= at) continue;
+    for (Mappings maps(at); at < first + bytes && maps.next(mapping);) {
         if (mapping.begin > at || !mapping.writable || mapping.shared || mapping.inode != 0 ||
             strcmp(mapping.path, "[stack]") == 0)
             return false;
@@ -150,14 +149,28 @@ bool replace(uint64_t first, uint64_t bytes, int file, uint64_t offset) {
     return true;
 }
 
+bool is_of(const Mapping& mapping, const Adopted& pages) {
+    return mapping.shared && mapping.writable && mapping.inode == pages.inode &&
+           mapping.device == pages.device;
+}
+
+// As a rule: the program seldom moves it.
+bool is_in_place(const Adopted& pages) {
+    uint64_t at = pages.first;
+    const uint64_t end = pages.first + pages.bytes;
+    Mapping mapping;
+    for (Mappings maps(at); at < end && maps.next(mapping) && mapping.begin <= at && is_of(mapping, pages);)
+        at = mapping.end;
+    return at >= end;
+}
+
 // Calls this for each piece of it that is mapped, wherever the program has it by now.
 template <class Each>
 void for_each_piece(const Adopted& pages, const Each& each) {
+    if (is_in_place(pages)) return each(pages.first, pages.bytes);
     Mapping mapping;
     for (Mappings maps; maps.next(mapping);)
-        if (mapping.shared && mapping.writable && mapping.inode == pages.inode &&
-            mapping.device == pages.device)
-            each(mapping.begin, mapping.end - mapping.begin);
+        if (is_of(mapping, pages)) each(mapping.begin, mapping.end - mapping.begin);
 }
 
 bool give_back(const Adopted& pages) {

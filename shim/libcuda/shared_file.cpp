@@ -51,8 +51,7 @@ int open_file(const Mapping& mapping) {
 SharedFile::SharedFile(uint64_t address, uint64_t bytes) {
     uint64_t at = address;  // up to here it is the file's
     Mapping mapping, first;
-    for (Mappings all; at < address + bytes && all.next(mapping);) {
-        if (mapping.end <= at) continue;
+    for (Mappings all(at); at < address + bytes && all.next(mapping);) {
         if (mapping.begin > at || !mapping.writable || !mapping.shared || mapping.inode == 0) break;
         const uint64_t offset = mapping.offset + (at - mapping.begin);
         if (at == address) {
