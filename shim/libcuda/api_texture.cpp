@@ -1,7 +1,9 @@
 // Texture and surface objects. The executor's driver makes them and names them: kernels get that value. What
 // they were made of is remembered here.
+#include <search.h>
 #include <string.h>
 
+#include <compare>
 #include <new>
 
 #include "arrays.hpp"
@@ -12,26 +14,37 @@ namespace fikit::shim {
 namespace {
 
 // Values are each driver's own, so one is known by its device too.
-struct Texture {
+struct Name {
     uint64_t value = 0;
+    int device = 0;
+    bool surface = false;
+    auto operator<=>(const Name&) const = default;
+};
+struct Texture : Name {
     Context* context = nullptr;
-    bool surface = false, viewed = false;
+    bool viewed = false;
     CUDA_RESOURCE_DESC resource = {};
     CUDA_TEXTURE_DESC manner = {};
     CUDA_RESOURCE_VIEW_DESC view = {};
-    Texture* next = nullptr;
     Held held = {};
 };
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-Texture* all = nullptr;
+void* all = nullptr;  // a tree (tsearch(3)): programs have tens of thousands
 
-// The link to the object on the device; under the mutex. What it links to may be nullptr.
-Texture** find(const Device& device, uint64_t value, bool surface) {
-    Texture** link = &all;
-    while (*link != nullptr &&
-           ((*link)->value != value || (*link)->surface != surface || (*link)->context->device != &device))
-        link = &(*link)->next;
-    return link;
+int compare(const void* left, const void* right) {
+    const auto order = *static_cast<const Name*>(left) <=> *static_cast<const Name*>(right);
+    return order < 0 ? -1 : order > 0 ? 1 : 0;
+}
+
+bool add(Name& name) {
+    const Locked lock(mutex);
+    return tsearch(&name, &all, compare) != nullptr;
+}
+
+// Under the mutex; nullptr: there is none.
+Texture* find(const Name& name) {
+    void* const node = tfind(&name, &all, compare);
+    return node != nullptr ? static_cast<Texture*>(*static_cast<Name**>(node)) : nullptr;
 }
 
 CUresult name_array(const Array* array, fikit_request_texture_create& request) {
@@ -78,25 +91,30 @@ void take_line(CUDA_RESOURCE_DESC& resource) {
     resource.res.linear = {rows.devPtr, rows.format, rows.numChannels, rows.width * element};
 }
 
-CUresult destroy(const Device& device, uint64_t value, bool surface) {
-    Texture* texture;
-    {
-        const Locked lock(mutex);
-        Texture** const link = find(device, value, surface);
-        texture = *link;
-        if (texture == nullptr) return CUDA_SUCCESS;  // it is gone, or never was
-        *link = texture->next;
-    }
+// What nobody finds any more.
+CUresult let_go(Texture* texture) {
+    const Device& device = *texture->context->device;
+    const fikit_request_texture_destroy request = {texture->value, texture->surface, 0};
     texture->held.let_go();
     delete texture;
-    const fikit_request_texture_destroy request = {value, surface, 0};
     Reply reply;
     return result_of(device.producer->call(fikit_call_texture_destroy, {&request, sizeof request}, reply));
 }
 
-CUresult end(const Texture& texture) {
-    return destroy(*texture.context->device, texture.value, texture.surface);
+CUresult destroy(const Name& name) {
+    Texture* texture;
+    {
+        const Locked lock(mutex);
+        texture = find(name);
+        if (texture == nullptr) return CUDA_SUCCESS;  // it is gone, or never was
+        tdelete(&name, &all, compare);
+    }
+    return let_go(texture);
 }
+
+CUresult end(const Texture& texture) { return destroy(texture); }
+
+Name here(uint64_t value, bool surface) { return {value, current_device().ordinal, surface}; }
 
 CUresult create(unsigned long long* value, const Texture& wanted) {
     fikit_request_texture_create request = {};
@@ -116,20 +134,22 @@ CUresult create(unsigned long long* value, const Texture& wanted) {
         delete texture;
         return result_of(status);
     }
-    *value = texture->value = answer.value;
+    static_cast<Name&>(*texture) = here(answer.value, wanted.surface);
     texture->context = thread.home();
     take_line(texture->resource);
     texture->held.keep<end>(texture->context, *texture);
-    const Locked lock(mutex);
-    texture->next = all;
-    all = texture;
+    if (!add(*texture)) {
+        let_go(texture);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *value = answer.value;
     return CUDA_SUCCESS;
 }
 
 template <class Part>
 CUresult tell(uint64_t value, bool surface, Part* into, Part Texture::* part) {
     const Locked lock(mutex);
-    const Texture* const texture = *find(current_device(), value, surface);
+    const Texture* const texture = find(here(value, surface));
     if (texture == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *into = texture->*part;
     return CUDA_SUCCESS;
@@ -147,7 +167,7 @@ CUresult cuTexObjectCreate(CUtexObject* value, const CUDA_RESOURCE_DESC* resourc
     if (view != nullptr) wanted.view = *view;
     return create(value, wanted);
 }
-CUresult cuTexObjectDestroy(CUtexObject value) { return destroy(current_device(), value, false); }
+CUresult cuTexObjectDestroy(CUtexObject value) { return destroy(here(value, false)); }
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* into, CUtexObject value) {
     return tell(value, false, into, &Texture::resource);
 }
@@ -166,7 +186,7 @@ CUresult cuSurfObjectCreate(CUsurfObject* value, const CUDA_RESOURCE_DESC* resou
     wanted.surface = true;
     return create(value, wanted);
 }
-CUresult cuSurfObjectDestroy(CUsurfObject value) { return destroy(current_device(), value, true); }
+CUresult cuSurfObjectDestroy(CUsurfObject value) { return destroy(here(value, true)); }
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* into, CUsurfObject value) {
     return tell(value, true, into, &Texture::resource);
 }

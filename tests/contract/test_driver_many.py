@@ -34,3 +34,16 @@ def test_thousands_of_registered_pages(cuda: Cuda) -> None:
             cuda.cuMemHostRegister(place, mmap.PAGESIZE, cuda.driver.CU_MEMHOSTREGISTER_DEVICEMAP)
         for place in places:
             cuda.cuMemHostUnregister(place)
+
+
+def test_tens_of_thousands_of_textures(cuda: Cuda) -> None:
+    resource, manner = cuda.CUDA_RESOURCE_DESC(), cuda.CUDA_TEXTURE_DESC()
+    resource.resType = cuda.CUresourcetype.CU_RESOURCE_TYPE_LINEAR
+    resource.res.linear.devPtr = address = cuda.cuMemAlloc(64)
+    resource.res.linear.format = cuda.CUarray_format.CU_AD_FORMAT_FLOAT
+    resource.res.linear.numChannels, resource.res.linear.sizeInBytes = 1, 64
+    with within(15):
+        textures = [cuda.cuTexObjectCreate(resource, manner, None) for _ in range(40_000)]
+        for texture in textures:
+            cuda.cuTexObjectDestroy(texture)
+    cuda.cuMemFree(address)
