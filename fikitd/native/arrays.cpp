@@ -81,7 +81,7 @@ End end_of(const Session& session, uint64_t staging_bytes, const fikit_copy_rows
         found.found = found.host != nullptr;
     } else {
         found.device = destination || copy.kind == FIKIT_COPY_TO_HOST ? copy.device : copy.other;
-        found.found = session.owns(found.device, bytes);
+        found.found = session.owns(found.device, bytes, destination);
     }
     return found;
 }

@@ -199,7 +199,9 @@ CUresult Core::prepare_values(Session& session, std::vector<CUstreamBatchMemOpPa
         CUstreamBatchMemOpParams entry{};
         entry.operation = static_cast<CUstreamBatchMemOpType>(value.operation);
         const uint64_t bytes = is_wide(value.operation) ? 8 : 4;
-        const CUdeviceptr address = session.word(value, bytes);
+        const bool stores = value.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                            value.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        const CUdeviceptr address = session.word(value, bytes, stores);
         const bool there = address != 0 && address % bytes == 0;
         switch (value.operation) {
             case CU_STREAM_MEM_OP_WAIT_VALUE_32:

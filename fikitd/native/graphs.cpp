@@ -176,7 +176,7 @@ class GraphBuilder {
     CUresult add_copy(CUgraphNode& node) {
         const auto& copy = operation_->as<fikit_copy>();
         if (copy.kind != FIKIT_COPY_ON_DEVICE || (copy.record.flags & FIKIT_ROWS) != 0 ||
-            !session_.owns(copy.device, copy.size) || !session_.owns(copy.other, copy.size))
+            !session_.owns(copy.device, copy.size, true) || !session_.owns(copy.other, copy.size))
             return CUDA_ERROR_INVALID_VALUE;
         CUDA_MEMCPY3D rows{};
         rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -190,7 +190,7 @@ class GraphBuilder {
 
     CUresult add_fill(CUgraphNode& node) {
         const auto& fill = operation_->as<fikit_fill>();
-        if (!session_.owns(fill.device, fill.count * fill.width)) return CUDA_ERROR_INVALID_VALUE;
+        if (!session_.owns(fill.device, fill.count * fill.width, true)) return CUDA_ERROR_INVALID_VALUE;
         CUDA_MEMSET_NODE_PARAMS row{};
         row.dst = fill.device;
         row.value = fill.value;

@@ -286,13 +286,13 @@ CUresult ProgramCalls::memory_map(const fikit_request_memory_map& request, fikit
         request.size > memory->second.size - request.offset)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_reserved(session_, request.address, request.size)) return CUDA_ERROR_INVALID_VALUE;
-    if (session_.buffers.size() >= core_.settings_.most_buffers) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (std::max(session_.buffers.size(), session_.mappings.size()) >= core_.settings_.most_buffers)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result =
         driver_.cuMemMap_(request.address, request.size, request.offset, memory->second.handle, 0);
     if (result != CUDA_SUCCESS) return result;
     ++memory->second.mappings;
     session_.mappings[request.address] = {request.size, request.handle};
-    session_.buffers[request.address] = {request.size, Buffer::no_module};
     return CUDA_SUCCESS;
 }
 
@@ -326,7 +326,19 @@ CUresult ProgramCalls::memory_access(const fikit_request_memory_access& request,
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.location.id = core_.device_;
     access.flags = static_cast<CUmemAccess_flags>(request.flags);
-    return driver_.cuMemSetAccess_(request.address, request.size, &access, 1);
+    const CUresult result = driver_.cuMemSetAccess_(request.address, request.size, &access, 1);
+    if (result != CUDA_SUCCESS) return result;
+    // What the driver lets nobody reach, or nobody write to, is a fault of all sessions' that anyone does.
+    const uint64_t end = request.address + request.size;
+    for (auto mapping = session_.mappings.lower_bound(request.address);
+         mapping != session_.mappings.end() && mapping->first < end; ++mapping)
+        if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+            access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            session_.buffers[mapping->first] = {mapping->second.size, Buffer::no_module,
+                                                access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        else
+            session_.buffers.erase(mapping->first);
+    return CUDA_SUCCESS;
 }
 
 std::vector<std::pair<std::string, uint64_t>> Session::notes() const {

@@ -254,6 +254,7 @@ struct Buffer {
     static constexpr uint32_t no_module = UINT32_MAX, pinned = UINT32_MAX - 1;
     uint64_t size = 0;
     uint32_t module = no_module;
+    bool writable = true;
 };
 
 // Physical memory that the program creates and maps itself.
@@ -407,17 +408,19 @@ struct Session {
         return inbox_device + FIKIT_MARKS_OFFSET + uint64_t{stream} * FIKIT_MARK_STRIDE;
     }
     // Does [address, address + size) lie within one buffer of the session, or in several that the program
-    // has mapped side by side?
-    bool owns(CUdeviceptr address, uint64_t size) const {
+    // has mapped side by side? `write`: and may be written to.
+    bool owns(CUdeviceptr address, uint64_t size, bool write = false) const {
         auto buffer = buffers.upper_bound(address);
         if (buffer == buffers.begin()) return false;
         --buffer;
         const uint64_t offset = address - buffer->first;
-        if (offset >= buffer->second.size) return false;
+        if (offset >= buffer->second.size || (write && !buffer->second.writable)) return false;
         uint64_t there = buffer->second.size - offset;
         while (there < size && mappings.contains(buffer->first)) {
             const CUdeviceptr next = buffer->first + buffer->second.size;
-            if (++buffer == buffers.end() || buffer->first != next || !mappings.contains(next)) return false;
+            if (++buffer == buffers.end() || buffer->first != next || !mappings.contains(next) ||
+                (write && !buffer->second.writable))
+                return false;
             there += buffer->second.size;
         }
         return size <= there;
@@ -447,8 +450,8 @@ struct Session {
         return bytes <= room && value.address <= room - bytes ? &found->second : nullptr;
     }
     // The GPU's address of a word, or 0 where the session has none there.
-    CUdeviceptr word(const fikit_value& value, uint64_t bytes) const {
-        if (value.host_buffer == 0) return owns(value.address, bytes) ? value.address : 0;
+    CUdeviceptr word(const fikit_value& value, uint64_t bytes, bool write) const {
+        if (value.host_buffer == 0) return owns(value.address, bytes, write) ? value.address : 0;
         const PinnedBuffer* const buffer = pinned(value, bytes);
         return buffer != nullptr ? buffer->device + value.address : 0;
     }

@@ -9,7 +9,8 @@ namespace fikit {
 CUresult Core::issue_copy(Session& session, CUstream stream) {
     const auto& copy = session.head->as<fikit_copy>();
     if ((copy.record.flags & FIKIT_ROWS) != 0) return issue_rows(session, stream);
-    if (!session.owns(copy.device, copy.size)) return CUDA_ERROR_INVALID_VALUE;
+    if (!session.owns(copy.device, copy.size, copy.kind != FIKIT_COPY_TO_HOST))
+        return CUDA_ERROR_INVALID_VALUE;
     session.usage.bytes_copied += copy.size;
     if (copy.kind == FIKIT_COPY_ON_DEVICE) {
         if (!session.owns(copy.other, copy.size)) return CUDA_ERROR_INVALID_VALUE;
@@ -24,7 +25,7 @@ CUresult Core::issue_copy(Session& session, CUstream stream) {
 
 CUresult Core::issue_fill(Session& session, CUstream stream) {
     const auto& fill = session.head->as<fikit_fill>();
-    if (!session.owns(fill.device, fill.count * fill.width)) return CUDA_ERROR_INVALID_VALUE;
+    if (!session.owns(fill.device, fill.count * fill.width, true)) return CUDA_ERROR_INVALID_VALUE;
     switch (fill.width) {
         case 1:
             return driver_.cuMemsetD8Async_(fill.device, static_cast<unsigned char>(fill.value), fill.count,

@@ -325,6 +325,10 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
             access[i].location.id != device->ordinal)
             return process.find_device(access[i].location.id) == nullptr ? CUDA_ERROR_INVALID_VALUE
                                                                          : CUDA_ERROR_INVALID_DEVICE;
+    // As with cuMemUnmap: what was issued before it is taken away may still use it.
+    if (access[0].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        if (const Status status = device->producer->settle(); status != status::success)
+            return result_of(status);
     const fikit_request_memory_access request = {address, bytes, access[0].flags, 0};
     fikit_reply_memory_access answer{};
     if (const CUresult result = ask(*device, fikit_call_memory_access, request, answer);

@@ -445,3 +445,36 @@ def test_odd_sizes(cuda: Cuda, size: int) -> None:
     cuda.cuMemsetD8(address, 9, size)
     assert cuda.read(address + size - 1, 1, np.uint8)[0] == 9
     cuda.cuMemFree(address)
+
+
+def use_what_is_out_of_reach(cuda: Cuda) -> None:
+    from cuda_calls import CudaError
+
+    size, access, case = 2 << 20, cuda.CUmemAccessDesc(), os.environ["CASE"]
+    place = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    cuda.cuMemMap(place, size, 0, cuda.cuMemCreate(size, cuda.properties(), 0), 0)
+    if case != "mapped only":
+        access.location = cuda.properties().location
+        cuda.allow(place, size)
+        cuda.cuMemsetD8Async(place, 1, size, 0)
+        access.flags = getattr(cuda.CUmemAccess_flags, "CU_MEM_ACCESS_FLAGS_PROT_" + case)
+        cuda.cuMemSetAccess(place, size, [access], 1)
+    if case == "READ":
+        print(cuda.read(place)[0] == 0x01010101)
+    try:
+        cuda.cuMemsetD8(place, 1, 64)
+        cuda.cuCtxSynchronize()
+    except CudaError as error:
+        print(error.result.name)
+
+
+@pytest.mark.parametrize("case", ["mapped only", "NONE", "READ"])
+def test_memory_that_is_out_of_reach_is_an_error_of_its_program_alone(
+    cuda: Cuda, alone: Alone, case: str
+) -> None:
+    words = cuda.device_words()
+    said = alone(use_what_is_out_of_reach, beside=True, CASE=case).split()
+    assert said[:-1] == (["True"] if case == "READ" else [])
+    assert said[-1] in ("CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_VALUE")
+    cuda.launch("store", words, ctypes.c_uint32(5))
+    assert list(cuda.read(words)) == [5]
