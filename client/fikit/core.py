@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn, SupportsIndex
 
 from fikit._channel import Channel
 from fikit.errors import CudaError, OutOfMemoryError, SessionLostError
@@ -12,6 +12,11 @@ from fikit.errors import CudaError, OutOfMemoryError, SessionLostError
 SUCCESS: Final = 0
 OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
+
+
+def refuse_copy(owner: object, _: SupportsIndex) -> NoReturn:
+    """``__reduce_ex__`` of what gives up something of the session's: its copy would, too, under the other."""
+    raise TypeError(f"a fikit.{type(owner).__name__} can be neither copied nor pickled")
 
 
 class Core:

@@ -7,7 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, Final, Self
 
 from fikit._channel import DeviceBuffer, PinnedMemory
-from fikit.core import Core
+from fikit.core import Core, refuse_copy
 from fikit.errors import UsageError
 from fikit.streams import Stream, handle_in
 
@@ -34,6 +34,8 @@ class Memory(DeviceBuffer):
         super().__init__(address, size, core.channel)
         self._core = core
         self._part_of = part_of
+
+    __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         state = " freed" if self.freed else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from fikit import _channel
-from fikit.core import NOT_READY, Core
+from fikit.core import NOT_READY, Core, refuse_copy
 from fikit.errors import UsageError
 from fikit.memory import Memory
 from fikit.streams import Stream, handle_in
@@ -40,6 +40,8 @@ class _Image:
         self._core = core
         self.handle = handle
         self.functions: list[int] = []
+
+    __reduce_ex__ = refuse_copy
 
     def give_up(self) -> None:
         if self.handle != 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from fikit.core import NOT_READY, Core
+from fikit.core import NOT_READY, Core, refuse_copy
 from fikit.errors import UsageError
 
 
@@ -19,6 +19,8 @@ class Stream:
         self._core = core
         self._handle: int | None = handle
         self._owned = owned
+
+    __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"<fikit.Stream {'closed' if self._handle is None else self._handle}>"
@@ -92,6 +94,8 @@ class Event:
         self._core = core
         self._handle = handle
         self.timing = timing
+
+    __reduce_ex__ = refuse_copy
 
     @property
     def handle(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -413,3 +415,14 @@ def test_interpreter_exit_with_everything_open(socket_path: Path) -> None:
         [sys.executable, "-c", program], env=environment, capture_output=True, timeout=30, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_gives_something_up_has_no_copies(
+    session: fikit.Session, module: fikit.Module, again: Callable[[Any], Any]
+) -> None:
+    """Each would give it up when it is dropped, and what the session makes next has the same number."""
+    owners = [session.stream(), session.event(), session.allocate(16), session.allocate_pinned(16)]
+    for owner in (*owners, module._image):
+        with pytest.raises(TypeError, match=r"copied|pickle"):
+            again(owner)
