@@ -32,7 +32,7 @@ CUresult add(CUlinkState handle, CUjitInputType type, const void* data, size_t b
     const Status status =
         link->device->producer->link_add(link->number, static_cast<uint32_t>(type), {data, bytes},
                                          wish.options(), name != nullptr ? name : "", reply);
-    link->wish.hear(answer);
+    link->wish.hear_more(answer);
     return result_of(status);
 }
 
@@ -70,6 +70,7 @@ CUresult cuLinkCreate_v2(unsigned int count, CUjit_option* options, void** value
     if (link == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     link->device = &current_device();
     link->wish = JitWish(count, options, values);
+    link->wish.hear_nothing();
     const Status status = link->device->producer->link_create(link->wish.options(), link->number);
     if (status == status::success)
         *handle = reinterpret_cast<CUlinkState>(link);
@@ -103,7 +104,7 @@ CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
     const fikit_request_link_complete request = {link->number, 0};
     const Status status =
         link->device->producer->call(fikit_call_link_complete, {&request, sizeof request}, reply);
-    link->wish.hear(answer);
+    link->wish.hear_more(answer);
     if (status != status::success) return result_of(status);
     if (const CUresult result = read_back(*link, answer.head.size); result != CUDA_SUCCESS) return result;
     *image = link->image;

@@ -64,6 +64,16 @@ class JitWish {
         errors_.put(answer.errors());
         notes_.put(answer.notes());
     }
+    // Of the next of several calls with the same buffers: what was said stays where this says nothing.
+    template <class Head>
+    void hear_more(const JitAnswer<Head>& answer) const {
+        if (!answer.errors().empty()) errors_.put(answer.errors());
+        if (!answer.notes().empty()) notes_.put(answer.notes());
+    }
+    void hear_nothing() const {
+        errors_.put({});
+        notes_.put({});
+    }
 
   private:
     struct Log {

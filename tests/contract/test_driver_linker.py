@@ -389,3 +389,20 @@ def test_a_kernel_that_might_launch_kernels_runs_as_long_as_it_does_not(cuda: Cu
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"nested"), place, ctypes.c_uint32(0))
     assert cuda.read(place)[0] == 7
     cuda.cuModuleUnload(module)
+
+
+def test_what_the_linker_said_stays(cuda: Cuda) -> None:
+    """A call that has nothing to say leaves what an earlier one said of what was wrong."""
+    options, kind = cuda.CUjit_option, cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    log = bytearray(b"x" * 4096)
+    names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    state = cuda.cuLinkCreate(2, names, [log, len(log)])
+    assert log[0] == 0
+    wrong, right = HEAD + b".visible .entry wrong() { nonsense; }\0", KERNELS + b"\0"
+    assert "PTX" in cuda.result("cuLinkAddData", state, kind, wrong, len(wrong), b"", 0, [], [])
+    said = bytes(log)
+    assert said[0] != 0
+    cuda.cuLinkAddData(state, kind, right, len(right), b"", 0, [], [])
+    cuda.cuLinkComplete(state)
+    assert bytes(log) == said
+    cuda.cuLinkDestroy(state)
