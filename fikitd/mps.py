@@ -58,6 +58,8 @@ class Mps:
         self._events = events
         self._process: Process | None = None
         self._stopping = False
+        self._beginning = trio.Lock()
+        """Held while it is taken over or started: whoever stops it must know of it by then."""
         self._over = trio.Event()
         self.environment: Mapping[str, str] = {}
 
@@ -65,12 +67,13 @@ class Mps:
         """Keep it running; started once it serves, or is known not to. Never raises."""
         try:
             while self._wanted and not self._stopping:
-                process, taken_over = await self._adopt(), True
-                if process is None:
-                    process, taken_over = await self._start(), False
-                if process is None:
-                    return
-                self._process, self.environment = process, self._places()
+                async with self._beginning:
+                    process, taken_over = await self._adopt(), True
+                    if process is None:
+                        process, taken_over = await self._start(), False
+                    if process is None:
+                        return
+                    self._process, self.environment = process, self._places()
                 self._events.tell("mps_started", pid=process.pid, taken_over=taken_over)
                 task_status.started()
                 task_status = trio.TASK_STATUS_IGNORED
@@ -87,7 +90,9 @@ class Mps:
     async def stop(self) -> None:
         """Stop it, once its clients have ended."""
         self._stopping = True
-        if (process := self._process) is None:
+        async with self._beginning:
+            process = self._process
+        if process is None:
             return
         await self._ask(f"quit -t {STOP_SECONDS:.0f}")
         with trio.move_on_after(STOP_SECONDS) as patience:
@@ -101,7 +106,10 @@ class Mps:
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(self._logs)}
 
     async def _adopt(self) -> Process | None:
-        """What an earlier daemon started, if it lives and answers."""
+        """What an earlier daemon started, if it lives and answers.
+
+        One that hangs is ended: it would keep the GPU and its unit's name, and nobody would know of it.
+        """
         try:
             note = msgspec.json.decode(await in_thread(self._note.read_bytes), type=Note)
         except (OSError, *UNDECODABLE):
@@ -109,9 +117,10 @@ class Mps:
         process = Process.by_pid(note.pid)
         if process is None:
             return None
-        same = await patiently(lambda: start_time(note.pid)) == note.started
-        if same and await self._ask("get_server_list"):
-            return process
+        if await patiently(lambda: start_time(note.pid)) == note.started:
+            if await self._serves(process):
+                return process
+            await process.end(STOP_SECONDS)
         process.close()
         return None
 
@@ -135,6 +144,14 @@ class Mps:
         except OSError as error:  # the next daemon could not take it over
             await self._give_up(process, str(error))
             return None
+        if await self._serves(process):
+            return process
+        await self._give_up(process, f"it did not serve within {START_SECONDS:g} s; see {log}")
+        return None
+
+    async def _serves(self, process: Process) -> bool:
+        """Whether it does before it ends or patience does."""
+        serves = False
         with trio.move_on_after(START_SECONDS):
             async with trio.open_nursery() as nursery:
 
@@ -144,10 +161,9 @@ class Mps:
 
                 nursery.start_soon(watch)
                 await self._serving()
+                serves = True
                 nursery.cancel_scope.cancel()
-                return process
-        await self._give_up(process, f"it did not serve within {START_SECONDS:g} s; see {log}")
-        return None
+        return serves
 
     async def _give_up(self, process: Process, reason: str) -> None:
         await process.end(STOP_SECONDS)

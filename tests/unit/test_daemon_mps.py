@@ -6,8 +6,10 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -21,6 +23,8 @@ control = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
 if sys.argv[1:] == ["-f"]:
     if os.environ.get("MPS_TEST") == "broken":
         sys.exit(1)
+    if os.environ.get("MPS_TEST") == "slow":
+        time.sleep(1)
     with open(control + ".new", "w") as file:
         file.write(str(os.getpid()))
     os.rename(control + ".new", control)
@@ -30,6 +34,8 @@ try:
     os.kill(pid, 0)
 except OSError:
     sys.exit(1)
+if open("/proc/" + str(pid) + "/stat").read().rpartition(")")[2].split()[0] == "T":
+    signal.pause()  # as one that waits for a daemon which hangs
 if sys.stdin.read().startswith("quit"):
     os.kill(pid, signal.SIGTERM)
 """
@@ -96,6 +102,57 @@ async def test_the_next_daemon_takes_it_over(tmp_path: Path) -> None:
             again = await subscription.receive.receive()
             assert again.detail == {"pid": first.detail["pid"], "taken_over": True}
             await later.stop()
+
+
+@pytest.mark.usefixtures("program")
+async def test_one_that_hangs_makes_room_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep the GPU and its unit's name, and nobody would know of it any more."""
+    for name in ("START_SECONDS", "ANSWER_SECONDS", "STOP_SECONDS"):
+        monkeypatch.setattr(f"fikitd.mps.{name}", 1.0)
+    events = Events()
+    with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made(tmp_path, events).run)
+            first = await subscription.receive.receive()
+            nursery.cancel_scope.cancel()  # as good as killed
+        os.kill(first.detail["pid"], signal.SIGSTOP)
+        later = made(tmp_path, events)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(later.run)
+                again = await subscription.receive.receive()
+                assert (again.kind, again.detail["taken_over"]) == ("mps_started", False)
+                with pytest.raises(ProcessLookupError):
+                    os.kill(first.detail["pid"], 0)
+                await later.stop()
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(first.detail["pid"], signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("program")
+async def test_one_that_is_just_starting_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPS_TEST", "slow")
+    mps = made(tmp_path, Events())
+    note = tmp_path / "mps.json"
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mps.run)
+            while not (note.exists() and note.stat().st_size):  # noqa: ASYNC110 - there is no event
+                await trio.sleep(0.01)
+            pid = msgspec.json.decode(note.read_bytes())["pid"]
+            await mps.stop()
+            nursery.cancel_scope.cancel()  # as the daemon's end does
+    try:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("program")
