@@ -12,19 +12,20 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from fikitd.events import Events
 from fikitd.mps import CONTROL, Mps
 
 # In the foreground it makes the file that says it serves, and ends when told to; else it asks the other one.
 PROGRAM = f"""#!{sys.executable}
-import os, signal, sys, time
+import os, signal, sys
 control = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
 if sys.argv[1:] == ["-f"]:
     if os.environ.get("MPS_TEST") == "broken":
         sys.exit(1)
     if os.environ.get("MPS_TEST") == "slow":
-        time.sleep(1)
+        os.read(os.open(os.environ["MPS_GO"], os.O_RDONLY), 1)
     with open(control + ".new", "w") as file:
         file.write(str(os.getpid()))
     os.rename(control + ".new", control)
@@ -136,16 +137,21 @@ async def test_one_that_hangs_makes_room_for_the_next(
 async def test_one_that_is_just_starting_is_stopped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    go, note = tmp_path / "go", tmp_path / "mps.json"
+    os.mkfifo(go)
     monkeypatch.setenv("MPS_TEST", "slow")
+    monkeypatch.setenv("MPS_GO", str(go))
     mps = made(tmp_path, Events())
-    note = tmp_path / "mps.json"
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(mps.run)
-            while not (note.exists() and note.stat().st_size):  # noqa: ASYNC110 - there is no event
-                await trio.sleep(0.01)
+            while not (note.exists() and note.stat().st_size):
+                await trio.lowlevel.checkpoint()
             pid = msgspec.json.decode(note.read_bytes())["pid"]
-            await mps.stop()
+            async with trio.open_nursery() as stopping:
+                stopping.start_soon(mps.stop)
+                await trio.testing.wait_all_tasks_blocked()
+                go.write_text("go")  # once the program reads that, or is about to
             nursery.cancel_scope.cancel()  # as the daemon's end does
     try:
         with pytest.raises(ProcessLookupError):
