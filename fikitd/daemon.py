@@ -168,8 +168,11 @@ class Daemon:
 
     # --- where to, and is there room -------------------------------------------------------------
 
-    def claims(self) -> list[Claim]:
-        """What is taken of the GPUs: by sessions, by sessions being opened, by running jobs."""
+    def claims(self, besides: Job | None = None) -> list[Claim]:
+        """What is taken of the GPUs: by sessions, by sessions being opened, by running jobs.
+
+        ``besides``: one whose reservation is left out, as its sessions live inside that.
+        """
         claims, with_sessions = [], set()
         for each in self.sessions.living.values():
             gpu, reserved = each.executor.device.index, 0 if each.job else each.note.reserved_bytes
@@ -180,7 +183,7 @@ class Daemon:
             claims.append(Claim(opening.device.index, opening.peer.uid, reserved, 0, 1))
             with_sessions.add(opening.request.job)
         for job in self.jobs.known.values():
-            if job.state in ("running", "paused"):
+            if job.state in ("running", "paused") and job is not besides:
                 coming = 0 if job.job in with_sessions else 1
                 claims += [Claim(gpu, job.uid, job.memory_limit_bytes, 0, coming) for gpu in job.gpus]
         return claims
@@ -222,8 +225,7 @@ class Daemon:
             self.check_priority(peer, request.priority)
         gpu = index_of(request.gpu, self.devices)
         ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted)
-        others = self.claims() if job is None else self._claims_besides(job, gpu)
-        device = place(ask, self.devices, others, self.configuration.device)
+        device = place(ask, self.devices, self.claims(besides=job), self.configuration.device)
         session = new_identifier()
         alone = job.job if job else f"job-{session}"
         return Opening(
@@ -259,17 +261,6 @@ class Daemon:
             return uid
         job = self.jobs.find(domain)
         return job.uid if job is not None else self.sessions.noted_owner(domain.removeprefix("job-"))
-
-    def _claims_besides(self, job: Job, gpu: int | None) -> list[Claim]:
-        """What others than the job's own reservation take: the job's sessions live inside that."""
-        own = Claim(gpu or 0, job.uid, job.memory_limit_bytes, 0, 0)
-        claims = self.claims()
-        for coming in (0, 1):
-            reservation = replace(own, sessions=coming)
-            if reservation in claims:
-                claims.remove(reservation)
-                break
-        return claims
 
     def _check_job(self, peer: Peer, job: Job) -> None:
         if job.uid != peer.uid:

@@ -363,3 +363,33 @@ def test_a_command_is_its_users_before_it_is_noted(place: Path, others: Others) 
     )
     command = [sys.executable, "-P", "-c", tells, str(place / "job-1")]
     assert subprocess.check_output(command, text=True) == "True\n"
+
+
+def test_a_job_of_more_gpus_than_its_user_may_have_sessions_opens_as_many(stopped_daemon: Daemon) -> None:
+    stopped_daemon.configure("\n[tenant_defaults]\nmax_sessions = 2\n")
+    client = stopped_daemon.start(FIKIT_SIM_DEVICES="4").client()
+    submit = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", gpus="all")
+    job = client.ask(submit).job.job
+    while client.ask(p.Wait(job=job, wait_ms=10)).job.state == "queued":
+        pass
+    for gpu in (3, 0):
+        opened = client.ask(p.OpenSession(name="x", gpu=gpu, job=job))
+        assert isinstance(opened, p.SessionOpened), opened
+    refused = client.ask(p.OpenSession(name="x", gpu=1, job=job))
+    assert refused.message == "you have 2 sessions, the most you may have"
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_as_many_jobs_as_sessions_that_a_user_may_have_open_one_each(stopped_daemon: Daemon) -> None:
+    stopped_daemon.configure("\n[tenant_defaults]\nmax_sessions = 2\n")
+    client = stopped_daemon.start().client()
+    submit = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")
+    jobs = [client.ask(submit).job.job for _ in range(2)]
+    for job in jobs:
+        while client.ask(p.Wait(job=job, wait_ms=10)).job.state == "queued":
+            pass
+    for job in jobs:
+        opened = client.ask(p.OpenSession(name="x", job=job))
+        assert isinstance(opened, p.SessionOpened), opened
+    for job in jobs:
+        assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
