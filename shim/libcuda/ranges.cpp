@@ -65,7 +65,7 @@ Ranges::Place Ranges::from(uint64_t address) const {
     return there->address == address ? place : next(place);
 }
 
-bool Ranges::add_piece(uint32_t at, const Range* ranges, uint32_t count) {
+bool Ranges::add_piece(uint32_t at, const Range* first, uint32_t count) {
     if (count_ == room_) {
         const uint32_t room = room_ == 0 ? 16 : room_ * 2;
         auto** const grown = static_cast<Piece**>(realloc(pieces_, room * sizeof(Piece*)));
@@ -76,7 +76,7 @@ bool Ranges::add_piece(uint32_t at, const Range* ranges, uint32_t count) {
     auto* const piece = static_cast<Piece*>(malloc(sizeof(Piece)));
     if (piece == nullptr) return false;
     piece->count = count;
-    memcpy(static_cast<void*>(piece->ranges), ranges, count * sizeof(Range));
+    memcpy(static_cast<void*>(piece->ranges), first, count * sizeof(Range));
     memmove(pieces_ + at + 1, pieces_ + at, (count_ - at) * sizeof(Piece*));
     pieces_[at] = piece;
     ++count_;

@@ -79,7 +79,7 @@ class Ranges {
     Place from(uint64_t address) const;  // of the first that begins there or beyond
     bool insert(Place place, const Range& range);
     void remove(Place place, Range& range);
-    bool add_piece(uint32_t at, const Range* ranges, uint32_t count);
+    bool add_piece(uint32_t at, const Range* first, uint32_t count);
     bool mapped(uint64_t address, uint64_t bytes) const;  // from there on
 
     mutable pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
