@@ -113,9 +113,11 @@ class JobRecords:
             self._needed = +self._needed
             kept = self.starting | self._needed.keys()
             over = [job for job in self.known.values() if job.over and job.number not in kept]
-            room = await self._processes.room()
-            self._taken |= await self._processes.taken([job for job in over if job.number not in self._taken])
-            for job in surplus(over, self.keep_ended(), self._taken, room):
+            more = [job for job in over if job.number not in self._taken]
+            if not more and len(over) <= self.keep_ended():
+                return  # jobs that are to start wait for this
+            self._taken |= await self._processes.taken(more)
+            for job in surplus(over, self.keep_ended(), self._taken, await self._processes.room()):
                 await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
                 await self._processes.remove(job)
                 self.known.pop(job.number, None)
