@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import fikit
 import pytest
@@ -145,16 +146,18 @@ def test_no_such_gpu(daemon: Daemon) -> None:
         assert client.ask(request).code == "not_found"
 
 
+def launched(session: fikit.Session, kernel: fikit.Kernel, times: int) -> None:
+    """So often, and over."""
+    for _ in range(times):
+        kernel.launch(grid=1, block=1)
+    session.synchronize()
+
+
 def test_two_traces_see_the_same(daemon: Daemon, connect: Connect) -> None:
     session = connect()
     one, other = daemon.client(), daemon.client()
     with session.load(PTX) as module:
-        kernel = module.kernel("nothing")
-
-        def launch(times: int) -> None:
-            for _ in range(times):
-                kernel.launch(grid=1, block=1)
-            session.synchronize()
+        launch = partial(launched, session, module.kernel("nothing"))
 
         def seen(client: Client, stop: bool = False) -> int:
             trace = client.ask(p.ReadTrace(stop=stop))
@@ -184,12 +187,7 @@ def test_a_trace_ends_with_the_daemon_that_was_killed(stopped_daemon: Daemon, co
         return int(now.gate.measured)
 
     with session.load(PTX) as module:
-        kernel = module.kernel("nothing")
-
-        def launch(times: int) -> None:
-            for _ in range(times):
-                kernel.launch(grid=1, block=1)
-            session.synchronize()
+        launch = partial(launched, session, module.kernel("nothing"))
 
         assert client.ask(p.StartTrace()) == p.Done()
         launch(100)
