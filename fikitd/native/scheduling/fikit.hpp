@@ -304,7 +304,7 @@ class Fikit final : public Levels {
             uint64_t key = 0;  // 0: none
             uint16_t sms = 0;
         } outlasting;                   // of the kernels beside this step that outlast one, the latest
-        Outlasted::FirstTry first_try;  // of such a kernel, the latest
+        Outlasted::FirstTry first_try;  // of one that was not measured there
         Nanoseconds passing = 0;        // the longest block of the others
     };
     // What a gated session has in flight: on each stream one behind another.

@@ -34,7 +34,7 @@ class Outlasted {
     class FirstTry {
       public:
         bool is_due(uint64_t steps, Nanoseconds now) const {
-            return steps - step_ >= rest_ && now - at_ >= rest_ * 1'000'000;
+            return steps - step_ >= rest_ && now - at_ >= Nanoseconds{rest_} * 1'000'000;
         }
         void rests(uint64_t steps, Nanoseconds now) {
             step_ = steps;

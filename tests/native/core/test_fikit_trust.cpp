@@ -150,6 +150,29 @@ void a_kernel_is_judged_by_more_than_one_step() {
     CHECK_EQUAL(outlasted.late(1, 7, 64, bound, 0), Outlasted::unmeasured);
 }
 
+// Where it was not measured a kernel goes once so many steps and as many milliseconds have passed, twice as
+// many after each that was late, up to a bound; one that was not ends that.
+void first_tries_rest_longer_after_each_that_was_late() {
+    Outlasted::FirstTry first_try;
+    const auto rest = [&first_try] {
+        uint64_t steps = 1;
+        while (!first_try.is_due(steps, INT64_MAX)) steps *= 2;
+        Nanoseconds time = ms;
+        while (!first_try.is_due(UINT64_MAX, time)) time *= 2;
+        CHECK_EQUAL(time, static_cast<Nanoseconds>(steps) * ms);
+        return steps;
+    };
+    CHECK_EQUAL(rest(), 128u);
+    for (uint64_t longer = 256; longer <= 8192; longer *= 2) {
+        first_try.found(true);
+        CHECK_EQUAL(rest(), longer);
+    }
+    first_try.found(true);
+    CHECK_EQUAL(rest(), 8192u);
+    first_try.found(false);
+    CHECK_EQUAL(rest(), 128u);
+}
+
 // What is over the bound by a hundredth is tried again after some hundred steps, what is far over it after
 // many thousand; each time that it goes counts anew.
 void a_kernel_that_is_over_the_bound_is_tried_again() {
@@ -325,6 +348,7 @@ int main() {
     a_step_hardly_over_its_bound_counts_hardly();
     a_kernel_is_judged_by_more_than_one_step();
     a_kernel_that_is_over_the_bound_is_tried_again();
+    first_tries_rest_longer_after_each_that_was_late();
     what_is_seen_late_is_not_late_for_that();
     a_kernel_that_lasted_long_once_is_trusted_again();
     what_outlasts_steps_is_judged_by_itself();
