@@ -35,7 +35,6 @@ class Program:
     command: tuple[str, ...] = ()
     lacks: str = ""
     modules: tuple[str, ...] = ()
-    gpus: int = 1
 
 
 def _imported(tree: ast.Module) -> list[str]:
@@ -77,7 +76,7 @@ def python_program(path: Path, seconds: float, gpus: int) -> Program:
     if not lacks and needed > gpus:
         lacks = f"needs {needed} GPUs"
     command = (sys.executable, "-P", "-c", GUARD, str(seconds), str(path))
-    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules, needed)
+    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules)
 
 
 BUILDS: Final = {

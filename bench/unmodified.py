@@ -138,8 +138,8 @@ def examine(program: Program, place: Place, seconds: float, output: Path) -> Out
     native = run([*place.native, *command], seconds, {})
     log = output / f"{name}.log"
     log.unlink(missing_ok=True)  # of an earlier run
-    gpus = ["--gpus", "all"] if program.gpus > 1 else []
-    under = [*FIKITCTL, "-H", place.socket, "run", "--isolate", "-p", "high", *gpus, "--", *command]
+    shared = ["run", "--isolate", "-p", "high", "--gpus", "all"]  # those it sees natively
+    under = [*FIKITCTL, "-H", place.socket, *shared, "--", *command]
     ours = run(under, seconds, {"FIKIT_SHIM_LOG": str(log)})
     for kind, result in (("native", native), ("fikit", ours)):
         (output / f"{name}.{kind}.out").write_text(result.output)

@@ -7,6 +7,8 @@ import cupy
 import jax
 import torch
 
+jax.devices()
+torch.cuda.set_device(0)  # JAX leaves the last GPU current
 a = torch.arange(1000, device="cuda", dtype=torch.float32)
 b = cupy.from_dlpack(a)
 b *= 2

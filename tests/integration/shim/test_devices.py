@@ -56,7 +56,7 @@ def two_gpus(daemon: Served, uuids: list[str]) -> Served:
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("name", ["devices", "devices_graphs", "devices_more", "devices_waiting", "exchange"])
+@pytest.mark.parametrize("name", ["devices", "devices_graphs", "devices_more", "exchange"])
 def test_a_program_with_two_devices_prints_the_same(
     monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, name: str
 ) -> None:
@@ -65,6 +65,16 @@ def test_a_program_with_two_devices_prints_the_same(
     alone = natively(*program)
     assert alone[0] == 0, alone[2]
     assert shared(*program) == alone
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_wait_between_devices_holds_up_nothing_else(shared: Runner) -> None:
+    """A promise of ours, which NVIDIA's driver (580.159, on two H200) does not keep."""
+    code, printed, _ = shared(sys.executable, str(PROGRAMS / "devices_waiting.py"))
+    over, waits, six = "CUDA_SUCCESS", "CUDA_ERROR_NOT_READY", ["01010101"] * 6
+    copies = [*[f"{over} {over} {waits}"] * 2, over, f"0 {six}", f"1 {six}", over, "13131313 13131313"]
+    graphs = [line for turn in (1, 2, 3) for line in (f"{over} {waits}", f"{over} {[turn, turn]}")]
+    assert (code, printed.splitlines()) == (0, copies + graphs)
 
 
 def on_both(text: str) -> str:
