@@ -1,4 +1,6 @@
 // When the dispatch thread looks for high work without sleep.
+#include <cmath>
+
 #include "check.hpp"
 #include "pauses.hpp"
 
@@ -65,9 +67,34 @@ void who_pauses_differently_is_awaited_whenever_it_was() {
     CHECK(pauses.look_at(now + 200 * us) > now + 28 * ms);
 }
 
+// By how long its latest pauses were one in ten ends where none was expected.
+void who_is_asked_at_random_and_often_is_awaited_all_the_time() {
+    const auto slept = [](int64_t mean) {
+        Pauses pauses;
+        uint32_t random = 1;
+        int64_t now = 0, most = 0, late = 0;
+        for (uint64_t step = 1; step <= 4000; ++step) {
+            random = random * 1664525u + 1013904223u;
+            const double share = (static_cast<double>(random >> 8u) + 0.5) / (1u << 24u);
+            const auto pause = static_cast<int64_t>(-std::log(share) * static_cast<double>(mean));
+            pauses.begin(step, now);
+            most = std::max(most, pause);
+            late += pauses.look_at(now + pause) != now + pause;
+            pauses.end(step + 1, now += pause);
+        }
+        pauses.begin(4001, now);
+        CHECK_EQUAL(pauses.look_at(now + 2 * most), Pauses::never);  // it does not come: asleep until it does
+        return late;
+    };
+    CHECK(slept(ms) < 40);
+    CHECK(slept(3 * ms) < 40);
+    CHECK(slept(40 * ms) > 100);  // that would be a core for 25 answers a second
+}
+
 }  // namespace
 
 int main() {
+    who_is_asked_at_random_and_often_is_awaited_all_the_time();
     who_pauses_differently_is_awaited_whenever_it_was();
     who_pauses_as_long_each_time_is_awaited();
     who_pauses_for_seconds_is_not();
