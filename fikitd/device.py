@@ -24,6 +24,7 @@ CHOICES: Final = (
     "or the index of one GPU"
 )
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+ORDER: Final = "CUDA_DEVICE_ORDER"
 PCI: Final = Path("/sys/bus/pci/devices")
 NVIDIA: Final = 0x10DE
 """Its number as a vendor of PCI devices; DISPLAY: their class of those that have GPUs (pci.ids)."""
@@ -103,8 +104,9 @@ def choose(choice: str, settings: DeviceSection, runtime: Path | None = None) ->
 def visible(found: Sequence[DeviceSpec], wished: str | None) -> list[DeviceSpec]:
     """Those that a CUDA program would see, in its order; all where nothing is ``wished``.
 
-    Indices (in the order of the bus) and beginnings of UUIDs; nothing counts from the first that is wrong on,
-    and what is named twice shows none. Source: CUDA C++ Programming Guide, "Environment Variables".
+    Indices (in the order of the bus) and beginnings of UUIDs, or a whole one behind MIG-; nothing counts from
+    the first that is wrong on, and what is named twice shows none. Source: CUDA C++ Programming Guide,
+    "Environment Variables".
     """
     if wished is None:
         return list(found)
@@ -112,6 +114,8 @@ def visible(found: Sequence[DeviceSpec], wished: str | None) -> list[DeviceSpec]
     for word in wished.split(","):
         if word.startswith("GPU-") and len(word) > len("GPU-"):
             meant = [spec for spec in found if spec.uuid.lower().startswith(word.lower())]
+        elif word.startswith("MIG-"):
+            meant = [spec for spec in found if spec.uuid.lower() == f"gpu-{word[4:].lower()}"]
         else:
             meant = [spec for spec in found if str(spec.index) == word]
         if len(meant) != 1:
@@ -145,7 +149,8 @@ def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]
         environment["FIKIT_SIM_MACHINE"] = os.environ.get("FIKIT_SIM_MACHINE", str(runtime / "machine"))
     count = int(os.environ.get("FIKIT_SIM_DEVICES", "1"))
     environment["FIKIT_SIM_DEVICES"] = str(count)
-    environment[VISIBLE] = ",".join(map(str, range(count)))  # whatever our own says of a machine's real ones
+    # Whatever our own say of a machine's real ones.
+    environment |= {VISIBLE: ",".join(map(str, range(count))), ORDER: "PCI_BUS_ID"}
     return [
         DeviceSpec(
             index=index,
@@ -220,7 +225,7 @@ def nvidia() -> list[DeviceSpec]:
     if unreachable and not found:
         raise DeviceUnavailableError(f"the NVIDIA driver reaches none of its {count} GPUs: {unreachable}")
     # The driver's numbers are the ordinals then: its own order puts the fastest first, and shows all.
-    environment[VISIBLE] = ",".join(spec.uuid for spec in found)
+    environment |= {VISIBLE: ",".join(spec.uuid for spec in found), ORDER: "PCI_BUS_ID"}
     return found
 
 

@@ -37,7 +37,7 @@ std::string uuid_text(unsigned index) {
     return text;
 }
 
-// Those of the machine's that the program is to see. False: it names one twice.
+// Those of the machine's that the program is to see. False: it names one twice, or asks for no order.
 bool visible_devices(unsigned count, std::vector<unsigned>& chosen) {
     std::vector<std::string> texts;
     std::vector<const char*> uuids;
@@ -46,7 +46,8 @@ bool visible_devices(unsigned count, std::vector<unsigned>& chosen) {
     chosen.resize(count);
     unsigned number = 0;
     const shim::VisibleDevices all{uuids.data(), count};
-    const bool once = all.choose(std::getenv("CUDA_VISIBLE_DEVICES"), chosen.data(), number);
+    const bool once = shim::known_order(std::getenv("CUDA_DEVICE_ORDER")) &&
+                      all.choose(std::getenv("CUDA_VISIBLE_DEVICES"), chosen.data(), number);
     chosen.resize(number);
     return once;
 }

@@ -66,7 +66,8 @@ CUresult Process::look() {
     }
     const char* uuids[most_gpus];
     for (unsigned i = 0; i < there; ++i) uuids[i] = gpus[i].uuid;
-    if (!VisibleDevices{uuids, there}.choose(getenv("CUDA_VISIBLE_DEVICES"), chosen, count))
+    if (!known_order(getenv("CUDA_DEVICE_ORDER")) ||
+        !VisibleDevices{uuids, there}.choose(getenv("CUDA_VISIBLE_DEVICES"), chosen, count))
         return CUDA_ERROR_INVALID_DEVICE;
     if (count == 0) return CUDA_ERROR_NO_DEVICE;
     void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

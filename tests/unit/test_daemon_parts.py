@@ -21,7 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 from fikitd import directories
 from fikitd.configuration import Allowance, DaemonSection, DeviceSection, allowance
 from fikitd.configuration_files import load
-from fikitd.device import VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
+from fikitd.device import ORDER, VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, lock
 from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
@@ -141,6 +141,8 @@ NVML = SimpleNamespace(
         ("2,0", [2, 0]),
         ("GPU-b2,gpu", [2]),
         ("GPU-B1", [1]),
+        ("MIG-b2,GPU-a", [2, 0]),
+        ("MIG-a", []),
         ("0,7,1", [0]),
         ("0,GPU-b,1", [0]),
         ("1,1", []),
@@ -153,6 +155,7 @@ def test_auto_takes_the_gpus_that_a_program_would_see(
     monkeypatch: pytest.MonkeyPatch, wished: str | None, seen: list[int]
 ) -> None:
     monkeypatch.setattr("fikitd.device.driver", lambda: NVML)
+    monkeypatch.setenv(ORDER, "SLOWEST")  # which the driver would refuse
     monkeypatch.delenv(VISIBLE, raising=False)
     if wished is not None:
         monkeypatch.setenv(VISIBLE, wished)
@@ -164,6 +167,7 @@ def test_auto_takes_the_gpus_that_a_program_would_see(
     assert [spec.index for spec in found] == seen
     # An executor asks the driver by the machine's numbers, which it is told.
     assert {spec.environment[VISIBLE] for spec in found} == {"GPU-a0,GPU-b1,GPU-b2"}
+    assert {spec.environment[ORDER] for spec in found} == {"PCI_BUS_ID"}
     assert [spec.ordinal for spec in found] == seen
     assert [spec.index for spec in choose("2", DeviceSection())] == [2]
 

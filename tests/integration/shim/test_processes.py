@@ -198,6 +198,7 @@ def test_a_priority_that_there_is_not_is_told_to_who_asks(shared: Runner) -> Non
         ("GPU-fedcba98", "NO_DEVICE"),
         ("GPU-{uuid}", "SUCCESS"),
         ("GPU-{uuid:.4},7", "SUCCESS"),
+        ("MIG-{uuid}", "SUCCESS"),
     ],
 )
 def test_the_program_says_which_device_it_sees(
@@ -208,6 +209,18 @@ def test_the_program_says_which_device_it_sees(
         wished = visible.format(uuid=uuid)
         output = run(runner, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=wished)[1]
         assert output in (f"CUDA_{answer}\n", f"CUDA_ERROR_{answer}\n")
+
+
+@pytest.mark.parametrize(
+    ("order", "answer"),
+    [("PCI_BUS_ID", "SUCCESS"), ("FASTEST_FIRST", "SUCCESS"), ("SLOWEST", "ERROR_INVALID_DEVICE")],
+)
+def test_the_order_of_devices_is_one_that_there_is(
+    natively: Runner, shared: Runner, order: str, answer: str
+) -> None:
+    for runner in (natively, shared):
+        output = run(runner, "print(driver.cuInit(0)[0].name)", CUDA_DEVICE_ORDER=order)[1]
+        assert output == f"CUDA_{answer}\n"
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,19 @@ void test_numbers_of_gpus_are_read_as_the_driver_does() {
         CHECK(chosen_of(none).empty());
 }
 
+void test_a_whole_uuid_may_follow_mig() {
+    CHECK(chosen_of("MIG-bb01,MIG-AA01") == "20" && chosen_of("MIG-aa02,GPU-aa01") == "10");
+    for (const char* none : {"MIG-", "MIG-bb", "MIG-bb01/0/0", "MIG-cc01", "mig-bb01"})
+        CHECK(chosen_of(none).empty());
+    CHECK(chosen_of("MIG-bb01,0") == "2" && chosen_of("MIG-bb01,GPU-bb01") == "!");
+}
+
+void test_there_are_two_orders_of_gpus() {
+    for (const char* order : {"FASTEST_FIRST", "PCI_BUS_ID", "pci_bus_id", ""}) CHECK(known_order(order));
+    for (const char* order : {"PCI", "PCI_BUS_ID ", "0", "SLOWEST_FIRST"}) CHECK(!known_order(order));
+    CHECK(known_order(nullptr));
+}
+
 void test_uuids_of_gpus_are_read_as_the_driver_does() {
     CHECK(chosen_of("GPU-b,GPU-aa02") == "21" && chosen_of("GPU-BB") == "2");
     CHECK(chosen_of("GPU-aa,0").empty());  // two begin so
@@ -283,6 +296,8 @@ void test_uuids_of_gpus_are_read_as_the_driver_does() {
 
 int main() {
     test_programs_say_which_gpus_they_see();
+    test_a_whole_uuid_may_follow_mig();
+    test_there_are_two_orders_of_gpus();
     test_numbers_of_gpus_are_read_as_the_driver_does();
     test_uuids_of_gpus_are_read_as_the_driver_does();
     test_a_message_is_read_as_it_was_written();
