@@ -204,17 +204,18 @@ class Daemon:
         """Authorise and place a session, which must be opened at once. Raises RequestError."""
         job = self.job_of(peer, request.job) if request.job else None
         granted = self.allowance(peer)
+        gpu = None if request.gpu is None else index_of(request.gpu, self.devices)
         if job is not None:
             self._check_job(peer, job)
-            asked = index_of(request.gpu, self.devices)
-            if asked is not None and asked not in job.gpus:
+            if gpu is not None and gpu not in job.gpus:
                 raise NotFound(
-                    f"GPU {asked} is none of {job.job}", "fikitctl submit --gpus gives a job several"
+                    f"GPU {gpu} is none of {job.job}", "fikitctl submit --gpus gives a job several"
                 )
+            gpu = job.gpu if gpu is None else gpu
             request = OpenSession(
                 name=request.name,
                 priority=job.priority,
-                gpu=job.gpu if asked is None else asked,
+                gpu=gpu,
                 memory_limit_bytes=job.memory_limit_bytes,
                 isolated=job.isolated,
                 job=job.job,
@@ -223,7 +224,6 @@ class Daemon:
         else:
             self.check_open()
             self.check_priority(peer, request.priority)
-        gpu = index_of(request.gpu, self.devices)
         ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted)
         device = place(ask, self.devices, self.claims(besides=job), self.configuration.device)
         session = new_identifier()

@@ -57,7 +57,7 @@ class Ask:
     allowance: Allowance
 
 
-def index_of(gpu: int | str | None, devices: Mapping[int, DeviceSpec]) -> int | None:
+def index_of(gpu: int | str, devices: Mapping[int, DeviceSpec]) -> int:
     """The index that is meant by an index or by the beginning of a UUID. Raises NotFound."""
     if not isinstance(gpu, str):
         return gpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +18,9 @@ from fikit.protocol import PRIORITIES, Submit
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
-from fikitctl.quantities import GPUS, NAME, PRIORITY, SIZE, parse_gpus
+from fikitctl.quantities import GPUS, NAME, PRIORITY, SIZE, parse_gpu
 
+Gpus = list[int | str] | Literal["all"]
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
 """Options after the command's name are the command's own."""
 
@@ -29,7 +31,7 @@ class JobOptions:
 
     command: tuple[str, ...]
     priority: int = PRIORITIES["normal"]
-    gpus: list[int] | Literal["all"] = field(default_factory=list)
+    gpus: Gpus = field(default_factory=list)
     memory: int = 0
     name: str | None = None
     isolate: bool = False
@@ -111,7 +113,7 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "-g", "--gpus", "--gpu", type=GPUS, default="", metavar="N,...|all",
-            help="Which GPUs it sees, in this order; else one that the daemon chooses.",
+            help="Which GPUs it sees, in this order, by number or UUID; else one that the daemon chooses.",
         ),
         click.option("-m", "--memory", type=SIZE, default="0", help="Memory limit on each GPU: 8G, 512M."),
         click.option("-n", "--name", type=NAME, help="A name to show; else the command's."),
@@ -130,20 +132,21 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return taking
 
 
-def _gpus_with(gpus: list[int] | Literal["all"], environment: dict[str, str]) -> list[int] | Literal["all"]:
-    """What ``--gpus`` says; else what our own CUDA_VISIBLE_DEVICES does, by the machine's numbers.
+def _gpus_with(gpus: Gpus, environment: dict[str, str]) -> Gpus:
+    """What ``--gpus`` says; else what our own CUDA_VISIBLE_DEVICES does, by the machine's numbers or UUIDs.
 
-    In the job's environment it would count the job's GPUs, so there it is left out then.
+    In the job's environment it would count the job's GPUs, so there it is left out then. As CUDA does, up to
+    the first that is wrong or of the other kind; what has none before shows the job none.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus or not visible or environment.get("CUDA_VISIBLE_DEVICES") != visible:
         return gpus
-    try:
-        gpus = parse_gpus(visible)
-    except ValueError:
-        return gpus
-    del environment["CUDA_VISIBLE_DEVICES"]
-    return gpus
+    named = [parse_gpu(word) for word in visible.split(",")]
+    kind = type(named[0])
+    shown = [gpu for gpu in itertools.takewhile(lambda gpu: type(gpu) is kind, named) if gpu is not None]
+    if shown:
+        del environment["CUDA_VISIBLE_DEVICES"]
+    return shown
 
 
 def _is_text(text: str) -> bool:

@@ -76,14 +76,22 @@ def parse_priority(text: str) -> int:
     return priority_level(text)
 
 
-def parse_gpus(text: str) -> list[int] | Literal["all"]:
-    """The GPUs of ``0``, ``1,0`` or ``all``; none of an empty text."""
+def parse_gpus(text: str) -> list[int | str] | Literal["all"]:
+    """The GPUs of ``0``, ``1,0``, ``GPU-8932f937`` or ``all``; none of an empty text."""
     if text == "all":
         return "all"
-    words = text.split(",") if text else []
-    if not all(re.fullmatch("[0-9]{1,9}", word) for word in words):
-        raise ValueError(f"{text!r} is no list of GPUs: write it like 0, 1,0 or all")
-    return [int(word) for word in words]
+    gpus = [parse_gpu(word) for word in text.split(",")] if text else []
+    if any(gpu is None for gpu in gpus):
+        raise ValueError(f"{text!r} is no list of GPUs: write it like 0, 1,0, GPU-8932f937 or all")
+    return [gpu for gpu in gpus if gpu is not None]
+
+
+def parse_gpu(word: str) -> int | str | None:
+    """One by its index, or by how its UUID begins, or by all of that behind MIG-; None: it is neither."""
+    if re.fullmatch("[0-9]{1,9}", word):
+        return int(word)
+    uuid = re.fullmatch("GPU-([0-9a-fA-F-]{1,36})|MIG-([0-9a-fA-F-]{36})", word)
+    return f"GPU-{(uuid[1] or uuid[2]).lower()}" if uuid else None
 
 
 def parse_signal(text: str) -> int:

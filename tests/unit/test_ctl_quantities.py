@@ -55,7 +55,15 @@ def test_durations_that_nobody_waits(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["-1", "0,", "²", "99999999999999999999"])
+def test_gpus_by_number_or_uuid() -> None:
+    uuid = "8932f937-d72c-4106-c12f-20bd9faed9f6"
+    assert parse_gpus(f"1,GPU-8932F,MIG-{uuid}") == [1, "GPU-8932f", f"GPU-{uuid}"]
+    assert (parse_gpus(""), parse_gpus("all")) == ([], "all")
+
+
+@pytest.mark.parametrize(
+    "text", ["-1", "0,", "²", "99999999999999999999", "GPU-", "GPU-x", "MIG-8932f937", "0,all"]
+)
 def test_no_gpus(text: str) -> None:
     with pytest.raises(ValueError, match="is no list of GPUs"):
         parse_gpus(text)

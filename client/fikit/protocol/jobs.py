@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from fikit.protocol.usage import Usage
-from fikit.protocol.words import PRIORITIES, Bytes, Count, Identifier, Level, Name, Reply, Request
+from fikit.protocol.words import PRIORITIES, Bytes, Count, GpuUuid, Identifier, Level, Name, Reply, Request
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
@@ -52,8 +52,9 @@ class Submit(Request, tag="submit", frozen=True):
     environment: Annotated[dict[str, str], Meta(max_length=1 << 16)]
     directory: str
     priority: Level = PRIORITIES["normal"]
-    gpus: Annotated[list[Count], Meta(max_length=16)] | Literal["all"] = field(default_factory=list)
-    """Which, in the order in which its programs are to see them; none: one that the daemon chooses."""
+    gpus: Annotated[list[Count | GpuUuid], Meta(max_length=16)] | Literal["all"] = field(default_factory=list)
+    """Which, by index or how the UUID begins, in the order in which its programs are to see them; none: one
+    that the daemon chooses."""
     memory_limit_bytes: Bytes = 0
     """On each of them."""
     name: Name | None = None

@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 import click
-from fikit.protocol import GetStatus, ListSessions, Sessions, Status
+from fikit.protocol import GetStatus, GpuRecord, ListSessions, Sessions, Status, Submit
 
 from fikitctl.commands.profile import ALL, read_profiles
 from fikitctl.commands.run import run_job
@@ -43,8 +43,7 @@ def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int
     """
     request = job.request(invocation, foreground=True, measured=True)
     status: Status = invocation.request(GetStatus())
-    asked = request.gpus if request.gpus and request.gpus != "all" else [each.index for each in status.gpus]
-    busy = [each for each in status.gpus if each.sessions and each.index in asked]
+    busy = [each for each in status.gpus if each.sessions and _may_get(request, each)]
     if busy and not beside_others:
         raise refused(
             f"others use GPU {busy[0].index} (sessions: {busy[0].sessions})",
@@ -57,6 +56,14 @@ def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int
     learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
     note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")
     return exit_code
+
+
+def _may_get(request: Submit, gpu: GpuRecord) -> bool:
+    if not request.gpus or request.gpus == "all":
+        return True
+    return any(
+        gpu.uuid.startswith(each) if isinstance(each, str) else gpu.index == each for each in request.gpus
+    )
 
 
 def _await_sessions(invocation: Invocation, job: str) -> None:

@@ -24,7 +24,7 @@ from fikitd.api.registry import Caller, handles
 from fikitd.errors import InvalidRequest, NotPermitted, QuotaReached, Unavailable
 from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
-from fikitd.placement import Ask, memory_limit, no_such_gpu
+from fikitd.placement import Ask, index_of, memory_limit, no_such_gpu
 from fikitd.process_group import owned
 from fikitd.process_times import start_time
 from fikitd.scarcity import in_thread, patiently
@@ -93,7 +93,8 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
 def gpus_asked(caller: Caller, request: Submit) -> tuple[int, ...]:
     """Which GPUs a job is to have; none: one that the daemon chooses. Raises NotFound, InvalidRequest."""
     devices = caller.daemon.devices
-    asked = tuple(devices) if request.gpus == "all" else tuple(request.gpus)
+    named = devices if request.gpus == "all" else request.gpus
+    asked = tuple(index_of(gpu, devices) for gpu in named)
     for index in asked:
         if index not in devices:
             raise no_such_gpu(index, devices)

@@ -184,11 +184,25 @@ def fikitctl(daemon: Served, *words: str, **more: str) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize(
     ("asked", "visible", "seen"),
-    [([], "1", "[1]"), ([], "1,0", "[1, 0]"), (["--gpus", "1,0"], "1", "[0]"), (["--gpus", "all"], "", "[]")],
+    [
+        ([], "1", "[1]"),
+        ([], "1,0", "[1, 0]"),
+        ([], "1,-1,0", "[1]"),
+        ([], "{second},{first}", "[1, 0]"),
+        ([], "{second},0", "[1]"),
+        ([], "MIG-{second}", "[1]"),
+        ([], "all", "[]"),
+        (["--gpus", "1,0"], "1", "[0]"),
+        (["--gpus", "{second}"], "0", "[1]"),
+        (["--gpus", "all"], "", "[]"),
+    ],
 )
 def test_a_job_s_numbers_are_its_own(
     two_gpus: Served, uuids: list[str], asked: list[str], visible: str, seen: str
 ) -> None:
+    names = {"first": uuids[0], "second": uuids[1]}
+    visible = visible.format(**names).replace("MIG-GPU-", "MIG-")
+    asked = [word.format(**names) for word in asked]
     text = START + naming(uuids)
     done = fikitctl(two_gpus, "run", *asked, "--", sys.executable, "-c", text, CUDA_VISIBLE_DEVICES=visible)
     assert done.stdout == f"{seen}\n", done.stderr
