@@ -193,10 +193,11 @@ class Sessions:
     async def set_priority(self, session: Session, wanted: Callable[[], int]) -> None:
         """From its next operation on."""
         async with session.changing:
-            priority = wanted()
-            await session.ask(Change(session=session.session, priority=priority))
-            session.priority = priority
-            self._tell("session_priority", session, priority=priority)
+            if session.state in ("running", "paused"):
+                priority = wanted()
+                await session.ask(Change(session=session.session, priority=priority))
+                session.priority = priority
+                self._tell("session_priority", session, priority=priority)
 
     async def set_weight(self, session: Session) -> None:
         """From its next operation on, what its tenant has now. Raises Unavailable."""

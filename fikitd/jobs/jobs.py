@@ -9,7 +9,7 @@ that wants the same GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -329,11 +329,8 @@ class Jobs(JobRecords):
         self.unsaved.add(number)
         self._tell("job_ended", self.known[number], state=state, exit_code=code, reason=reason)
         self.wake()
-        for session in self.sessions_of(job):
-            try:
-                await self._sessions.end(session, f"{job.job} is over")
-            except Unavailable:
-                continue  # its executor is gone, and it with it
+        with suppress(Unavailable):  # their executors are gone, and they with them
+            await self._each_session(job, lambda session: self._sessions.end(session, f"{job.job} is over"))
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -369,9 +366,11 @@ class Jobs(JobRecords):
         """Pause or resume every session of the job, and those it will open. Raises Unavailable."""
         if changed := (job.state == "paused") != paused:
             await self._keep_ahead(job.moved("paused" if paused else "running"))
-        await self._conform(job)
-        if changed:
-            self._tell("job_paused" if paused else "job_resumed", job)
+        try:
+            await self._conform(job)
+        finally:
+            if changed:
+                self._tell("job_paused" if paused else "job_resumed", job)
 
     async def _keep_ahead(self, job: Job) -> None:
         """Remember a job as it is now, in the store too if that can be written, before this has an effect."""
@@ -381,8 +380,29 @@ class Jobs(JobRecords):
 
     async def _conform(self, job: Job) -> None:
         """Its sessions are paused, or not, as it is. Raises Unavailable."""
-        for session in self.sessions_of(job):
-            await self._sessions.set_paused(session, lambda: self._now(job).state == "paused")
+        await self._each_session(
+            job,
+            lambda session: self._sessions.set_paused(session, lambda: self._now(job).state == "paused"),
+        )
+
+    async def _each_session(self, job: Job, change: Callable[[Session], Awaitable[None]]) -> None:
+        """Change its sessions, all at once: one whose executor does not answer hinders none on another GPU.
+
+        Raises Unavailable if one was not changed, once the others are.
+        """
+        refusals: list[Unavailable] = []
+
+        async def change_one(session: Session) -> None:
+            try:
+                await change(session)
+            except Unavailable as refusal:
+                refusals.append(refusal)
+
+        async with trio.open_nursery() as nursery:
+            for session in self.sessions_of(job):
+                nursery.start_soon(change_one, session)
+        if refusals:
+            raise refusals[0]
 
     async def _conform_new(self, session: Session) -> None:
         """The job may have changed while the session was opened. Raises Unavailable."""
@@ -403,12 +423,15 @@ class Jobs(JobRecords):
     async def set_priority(self, job: Job, priority: int) -> None:
         """Of the job and all its sessions. Raises Unavailable."""
         await self._keep_ahead(replace(job, priority=priority))
-        for session in self.sessions_of(job):
-            await self._sessions.set_priority(session, lambda: self._now(job).priority)
-        self._tell("job_priority", job, priority=priority)
         self.wake()
-        if job.number in self._followed:
-            await self._processes.weigh(self.known[job.number])
+        try:
+            await self._each_session(
+                job, lambda session: self._sessions.set_priority(session, lambda: self._now(job).priority)
+            )
+        finally:
+            self._tell("job_priority", job, priority=priority)
+            if job.number in self._followed:
+                await self._processes.weigh(self.known[job.number])
 
     def _session_opened(self, session: Session) -> None:
         job = self.find(session.job) if session.job else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
+import trio
 from fikit.protocol import ListVisibleGpus, Reply, VisibleGpu, VisibleGpus, VisibleProcess
 
 from fikitd.api.registry import Caller, handles
@@ -18,22 +20,37 @@ from fikitd.session import Session
 
 @handles(ListVisibleGpus)
 async def list_visible_gpus(caller: Caller, request: ListVisibleGpus) -> Reply:
-    """As they are now: the executors of the peer's user are asked."""
-    daemon, uid = caller.daemon, caller.peer.uid
-    job = daemon.job_of(caller.peer, request.job) if request.job else None
-    for executor in {each.executor for each in daemon.sessions.living.values() if each.uid == uid}:
+    """As they are now: the executors of the peer's user are asked, of these GPUs alone and all at once.
+
+    So one that hangs keeps nobody waiting who does not see its GPU.
+    """
+    devices = caller.daemon.devices
+    job = caller.daemon.job_of(caller.peer, request.job) if request.job else None
+    indices = devices if job is None else [index for index in job.gpus if index in devices]
+    seen: dict[int, VisibleGpu] = {}
+
+    async def look(index: int) -> None:
+        seen[index] = await visible(caller, devices[index], job)
+
+    async with trio.open_nursery() as nursery:
+        for index in indices:
+            nursery.start_soon(look, index)
+    return VisibleGpus(gpus=[seen[index] for index in indices])
+
+
+async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> VisibleGpu:
+    """One of them; in a job, the memory is the job's."""
+    daemon = caller.daemon
+
+    async def hear(executor: Executor) -> None:
         with suppress(Unavailable):  # what was known before will do
             daemon.sessions.executor_beat(executor, await executor.ask(ListAttached(), AttachedSessions))
-    own = [each for each in daemon.sessions.living.values() if each.uid == uid]
-    indices = daemon.devices if job is None else [index for index in job.gpus if index in daemon.devices]
-    return VisibleGpus(gpus=[await visible(caller, daemon.devices[index], own, job) for index in indices])
 
-
-async def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | None) -> VisibleGpu:
-    """One of them. ``own``: the sessions of the peer's user; in a job, the memory is the job's."""
-    daemon = caller.daemon
-    here = [each for each in own if each.executor.device.index == device.index]
-    executors = [*{each.executor: None for each in here}, *daemon.supervisor.on(device.index)]
+    async with trio.open_nursery() as nursery:
+        for executor in answering(each.executor for each in own_sessions(caller, device)):
+            nursery.start_soon(hear, executor)
+    here = own_sessions(caller, device)
+    executors = answering((*(each.executor for each in here), *daemon.supervisor.on(device.index)))
     seen = description_of(executors, device)
     most = daemon.allowance(caller.peer).memory_limit_bytes or seen.memory_bytes
     limit = min((job.memory_limit_bytes if job else 0) or most, seen.memory_bytes)
@@ -52,6 +69,19 @@ async def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: J
         nvidia_driver=device.nvidia,
         processes=[VisibleProcess(pid=each.pid, memory_bytes=each.usage.memory_bytes) for each in here],
     )
+
+
+def own_sessions(caller: Caller, device: DeviceSpec) -> list[Session]:
+    """Those of the peer's user on a GPU."""
+    living = caller.daemon.sessions.living.values()
+    return [
+        each for each in living if each.uid == caller.peer.uid and each.executor.device.index == device.index
+    ]
+
+
+def answering(executors: Iterable[Executor]) -> list[Executor]:
+    """Each once, without those that are known not to answer."""
+    return [each for each in dict.fromkeys(executors) if not each.unresponsive]
 
 
 async def memory_left(executors: list[Executor], limit: int, used: int) -> MemoryLeft:

@@ -1,0 +1,99 @@
+"""A daemon with two GPUs: what hangs, fails or is taken on one harms nobody on the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+
+SOON_SECONDS = 5.0
+"""An executor that does not answer is waited for for ten seconds."""
+
+
+@pytest.fixture
+def start(stopped_daemon: Daemon) -> Callable[..., Daemon]:
+    """Start it with two GPUs and settings for executors."""
+
+    def begin(settings: str = "unresponsive_seconds = 3600.0") -> Daemon:
+        text = stopped_daemon.config.read_text()
+        stopped_daemon.configure(settings=text.replace("[executor]", f"[executor]\n{settings}"))
+        return stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+
+    return begin
+
+
+def until(events: Client, **wished: Any) -> p.Event:
+    """The next event that is so."""
+    while True:
+        event: p.Event = events.receive()[1]
+        if all(getattr(event, name) == value for name, value in wished.items()):
+            return event
+
+
+def running_job(client: Client, events: Client, gpus: list[int]) -> str:
+    request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", gpus=gpus)
+    job: str = client.ask(request).job.job
+    until(events, kind="job_started", job=job)
+    return job
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def executor_of(events: Client, gpu: int) -> int:
+    """The process of the one that is about to be told of."""
+    return int(until(events, kind="executor_started", gpu=gpu).detail["pid"])
+
+
+def test_a_job_is_changed_wherever_its_executors_answer(start: Callable[..., Daemon]) -> None:
+    daemon = start()
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    job = running_job(client, events, [1, 0])
+    hangs = executor_of(events, 1)
+    sessions = [client.ask(p.OpenSession(name="x", job=job, gpu=gpu)).session for gpu in (1, 0)]
+    with stopped(hangs):
+        paused = client.send(p.Pause(target=job))
+        until(events, kind="session_paused", session=sessions[1])
+    assert client.receive() == (paused, p.Done())
+    with stopped(hangs):
+        changed = client.send(p.SetPriority(target=job, priority=9))
+        until(events, kind="session_priority", session=sessions[1])
+    assert client.receive() == (changed, p.Done())
+    found = [client.ask(p.Show(target=each)).session for each in sessions]
+    assert [(each.state, each.priority) for each in found] == [("paused", 9)] * 2
+
+
+def test_a_program_waits_for_no_executor_of_a_gpu_that_it_does_not_see(start: Callable[..., Daemon]) -> None:
+    daemon = start()
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    client.ask(p.OpenSession(name="hangs", gpu=1))
+    with stopped(executor_of(events, 1)):
+        job = running_job(client, events, [0])
+        client.socket.settimeout(SOON_SECONDS)
+        assert [each.index for each in client.ask(p.ListVisibleGpus(job=job)).gpus] == [0]
+
+
+def test_an_executor_that_is_known_not_to_answer_is_not_waited_for(start: Callable[..., Daemon]) -> None:
+    daemon = start("unresponsive_seconds = 0.1\nkill_unresponsive = false")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    client.ask(p.OpenSession(name="hangs", gpu=1))
+    with stopped(executor_of(events, 1)):
+        until(events, kind="executor_unresponsive", gpu=1)
+        client.socket.settimeout(SOON_SECONDS)
+        assert [each.index for each in client.ask(p.ListVisibleGpus()).gpus] == [0, 1]
