@@ -195,10 +195,13 @@ class Daemon:
         def place_job(job: Job) -> DeviceSpec:
             granted = allowance(self.configuration, job.tenant, str(job.uid))
             asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
-            placed = [place(ask, self.devices, claims, self.configuration.device) for ask in asks]
+            placed = [self._place(ask, claims) for ask in asks]
             return placed[0]
 
         return place_job
+
+    def _place(self, ask: Ask, claims: list[Claim]) -> DeviceSpec:
+        return place(ask, self.devices, claims, self.configuration.device, self.supervisor.failing)
 
     def decide(self, peer: Peer, request: OpenSession) -> Opening:
         """Authorise and place a session, which must be opened at once. Raises RequestError."""
@@ -225,7 +228,7 @@ class Daemon:
             self.check_open()
             self.check_priority(peer, request.priority)
         ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted)
-        device = place(ask, self.devices, self.claims(besides=job), self.configuration.device)
+        device = self._place(ask, self.claims(besides=job))
         session = new_identifier()
         alone = job.job if job else f"job-{session}"
         return Opening(
@@ -243,6 +246,7 @@ class Daemon:
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""
         self.supervisor.expect(device, job.job if job.isolated else users_domain(job.uid), job.uid)
+        self.supervisor.try_again(users_domain(job.uid), job.uid)
 
     async def _heed_jobs(self, executor: Executor) -> None:
         """Those it serves have numbers, though our state may be another than that of who started them."""

@@ -31,9 +31,13 @@ async def diagnose(daemon: Daemon) -> list[Check]:
 def blocking_checks(daemon: Daemon) -> Iterator[Check]:
     """Those that look at files, drivers and the name service."""
     for device in daemon.devices.values():
-        yield Check(
-            name=f"gpu {device.index}", ok=True, detail=f"{device.name}, {device.memory_bytes >> 20} MiB"
+        detail, failed = (
+            f"{device.name}, {device.memory_bytes >> 20} MiB",
+            daemon.supervisor.failing.get(device.index),
         )
+        if failed is not None:
+            detail += f"; its latest executor did not start: {failed.reason}"
+        yield Check(name=f"gpu {device.index}", ok=failed is None, detail=detail)
         ok, detail = library_finding(device)
         yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)
     yield from directory_checks(daemon.directories.state, "state directory")

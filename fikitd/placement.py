@@ -3,12 +3,13 @@
 What was asked for is reserved: a memory limit that a request names is counted against the GPU until the
 session or job ends (sessions of a job are covered by the job's). Who names none reserves nothing and may
 use what the tenant is allowed, as long as it is there. Among GPUs with room the one with the most memory
-left wins, then the one with the fewest sessions.
+left wins, then the one with the fewest sessions; one on which no executor starts comes last, though nothing
+is ever taken of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -90,8 +91,14 @@ def memory_limit(ask: Ask, device: DeviceSpec) -> int:
     return ask.memory_bytes or most
 
 
-def place(ask: Ask, devices: Mapping[int, DeviceSpec], claims: Iterable[Claim], limits: Limits) -> DeviceSpec:
-    """The GPU to use. Raises MachineFull, QuotaReached, NotFound."""
+def place(
+    ask: Ask,
+    devices: Mapping[int, DeviceSpec],
+    claims: Iterable[Claim],
+    limits: Limits,
+    failing: Container[int] = (),
+) -> DeviceSpec:
+    """The GPU to use. ``failing``: where no executor starts. Raises MachineFull, QuotaReached, NotFound."""
     held = list(claims)
     if ask.gpu is not None and ask.gpu not in devices:
         raise no_such_gpu(ask.gpu, devices)
@@ -105,13 +112,14 @@ def place(ask: Ask, devices: Mapping[int, DeviceSpec], claims: Iterable[Claim], 
     for device in wanted:
         try:
             memory_limit(ask, device)
-            fitting.append((room(ask, device, held, limits), -device.index, device))
+            left, works = room(ask, device, held, limits), device.index not in failing
+            fitting.append((works, left, -device.index, device))
         except QuotaReached as refusal:
             refusals.append(refusal)
     if not fitting:
         full = [refusal for refusal in refusals if isinstance(refusal, MachineFull)]
         raise full[0] if full else refusals[0]
-    return max(fitting, key=lambda entry: entry[:2])[2]
+    return max(fitting, key=lambda entry: entry[:3])[3]
 
 
 def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tuple[float, int]:

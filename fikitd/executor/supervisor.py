@@ -47,7 +47,7 @@ from fikitd.executor.supervisor_launch import (
     start,
     trim,
 )
-from fikitd.executor.supervisor_state import Executor, Listener
+from fikitd.executor.supervisor_state import Executor, FailedStart, Listener
 from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
@@ -58,6 +58,8 @@ STOP_SECONDS: Final = 10.0
 LOOK_AGAIN_SECONDS: Final = 0.02
 """For the end of work that keeps a new session waiting."""
 ADOPT_SECONDS: Final = 5.0
+TRY_AGAIN_SECONDS: Final = 60.0
+"""On a GPU where no executor starts."""
 STALE_BEATS: Final = 3
 
 
@@ -89,6 +91,8 @@ class Supervisor:
         self._owner = owner  # whose a trust domain is
         self._nursery: trio.Nursery  # while run() runs, which is as long as executors are asked for
         self.executors: dict[str, Executor] = {}
+        self.failing: dict[int, FailedStart] = {}
+        """GPUs whose latest executor has ended before it served anybody."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Supervise; started once the executors of an earlier daemon are taken over."""
@@ -124,6 +128,14 @@ class Supervisor:
         if self._living(device, domain) is None:
             with suppress(QuotaReached):
                 self._begin(device, domain, uid)
+
+    def try_again(self, domain: str, uid: int) -> None:
+        """See whether executors start by now where none did: nobody is sent there while others have room."""
+        now = trio.current_time()
+        for gpu, failed in self.failing.items():
+            if now - failed.tried_at >= TRY_AGAIN_SECONDS:
+                self.failing[gpu] = FailedStart(failed.reason, now)
+                self.expect(self._devices[gpu], domain, uid)
 
     def on(self, gpu: int) -> list[Executor]:
         """The serving executors of a GPU."""
@@ -268,6 +280,8 @@ class Supervisor:
         except OSError as error:
             executor.failure = str(error)
         expected = executor.state == "stopping"
+        if executor.description is None and not expected:
+            self.failing[executor.device.index] = FailedStart(executor.failure, trio.current_time())
         executor.state = "over"
         tell("executor_ended", reason=executor.failure, warning=not expected)
         self.executors.pop(executor.executor, None)
@@ -321,6 +335,7 @@ class Supervisor:
                 return
             if executor.state in ("starting", "failed"):  # the latter: given up as the connection broke
                 executor.state = "serving"
+                self.failing.pop(executor.device.index, None)
             executor.ready.set()
             await self._heartbeat(executor)
 

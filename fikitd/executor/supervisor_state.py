@@ -105,6 +105,15 @@ class Executor:
         return self.connection
 
 
+@dataclass(frozen=True)
+class FailedStart:
+    """An executor has ended before it served anybody."""
+
+    reason: str
+    tried_at: float
+    """On trio's clock."""
+
+
 class Listener(Protocol):
     """Who must know what becomes of executors and their sessions."""
 

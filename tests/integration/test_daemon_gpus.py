@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fikit import protocol as p
+from msgspec.structs import replace
 
-from tests.integration.conftest import Client, Daemon
+from tests.integration.conftest import DOUBLE, REAL, Client, Daemon
 
 SOON_SECONDS = 5.0
 """An executor that does not answer is waited for for ten seconds."""
@@ -97,3 +99,42 @@ def test_an_executor_that_is_known_not_to_answer_is_not_waited_for(start: Callab
         until(events, kind="executor_unresponsive", gpu=1)
         client.socket.settimeout(SOON_SECONDS)
         assert [each.index for each in client.ask(p.ListVisibleGpus()).gpus] == [0, 1]
+
+
+@pytest.mark.skipif(REAL, reason="starts executors with a command of its own")
+def test_a_gpu_where_no_executor_starts_attracts_no_work(stopped_daemon: Daemon) -> None:
+    """It has the most room, as nothing stays there."""
+    broken = stopped_daemon.place / "broken"
+    broken.touch()
+    command = stopped_daemon.place / "executor"
+    refusing = f'case "$*" in *"--gpu 1 "*) test ! -e {broken} || exit 1;; esac'
+    command.write_text(f'#!/bin/sh\n{refusing}\nexec {sys.executable} {DOUBLE} "$@"\n')
+    command.chmod(0o755)
+    double = f"command = [{sys.executable!r}, {str(DOUBLE)!r}]"
+    text = stopped_daemon.config.read_text().replace(double, f"command = [{str(command)!r}]")
+    stopped_daemon.configure(settings=text)
+    stopped_daemon.prologue = "import fikitd.executor.supervisor as s; s.TRY_AGAIN_SECONDS = 0\n"
+    daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+
+    def gpu_of_a_job(memory: int = 0, **more: Any) -> list[int]:
+        request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", **more)
+        job = client.ask(replace(request, memory_limit_bytes=memory)).job.job
+        until(events, kind="job_started", job=job)
+        gpus: list[int] = client.ask(p.Show(target=job)).job.gpus
+        return gpus
+
+    assert gpu_of_a_job(memory=1 << 30, gpus=[0]) == [0]
+    assert gpu_of_a_job() == [1]  # nobody knows yet
+    until(events, kind="executor_ended", gpu=1)
+    assert gpu_of_a_job(memory=1 << 20) == [0]
+    checks = {each.name: each for each in client.ask(p.Doctor()).checks}
+    assert (checks["gpu 0"].ok, checks["gpu 1"].ok) == (True, False)
+    assert "its latest executor did not start: its process has ended" in checks["gpu 1"].detail
+    until(events, kind="executor_ended", gpu=1)  # it was tried again
+    broken.unlink()
+    assert gpu_of_a_job() == [0]
+    while client.ask(p.GetStatus()).gpus[1].executors == 0:  # and again
+        pass
+    assert gpu_of_a_job() == [1]
