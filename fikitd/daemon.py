@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,7 +22,7 @@ from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
 from fikitd.mps import Mps
-from fikitd.placement import Ask, Claim, index_of, memory_limit, place
+from fikitd.placement import Ask, Claim, MachineFull, index_of, memory_limit, place
 from fikitd.profiles import Profiles
 from fikitd.scarcity import in_thread
 from fikitd.session import Opening, Session, new_identifier
@@ -188,20 +189,31 @@ class Daemon:
                 claims += [Claim(gpu, job.uid, job.memory_limit_bytes, 0, coming) for gpu in job.gpus]
         return claims
 
-    def placing(self) -> Placing:
-        """Finds the GPU that has room for a job now; of several, which all must have it, the first."""
+    def placing(self, awaited: set[int]) -> Placing:
+        """Finds the GPU that has room for a job now; of several, which all must have it, the first.
+
+        ``awaited``: GPUs that it gets none of, as jobs before it wait for them. Those of one that has to wait
+        are added.
+        """
         claims = self.claims()
 
         def place_job(job: Job) -> DeviceSpec:
             granted = allowance(self.configuration, job.tenant, str(job.uid))
             asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
-            placed = [self._place(ask, claims) for ask in asks]
+            try:
+                if any(gpu in awaited for gpu in job.gpus) or awaited.issuperset(self.devices):
+                    raise MachineFull("others that wait for room come before it")
+                placed = [self._place(ask, claims, awaited) for ask in asks]
+            except MachineFull:
+                awaited.update(job.gpus or self.devices)
+                raise
             return placed[0]
 
         return place_job
 
-    def _place(self, ask: Ask, claims: list[Claim]) -> DeviceSpec:
-        return place(ask, self.devices, claims, self.configuration.device, self.supervisor.failing)
+    def _place(self, ask: Ask, claims: list[Claim], besides: Set[int] = frozenset()) -> DeviceSpec:
+        devices = {index: device for index, device in self.devices.items() if index not in besides}
+        return place(ask, devices, claims, self.configuration.device, self.supervisor.failing)
 
     def decide(self, peer: Peer, request: OpenSession) -> Opening:
         """Authorise and place a session, which must be opened at once. Raises RequestError."""

@@ -3,7 +3,7 @@
 Order: a change is in the store before it has an effect outside (write-ahead), so a daemon that is killed
 between any two lines here knows every job afterwards.
 Waiting jobs are admitted by priority, then by age; one that waits for room is not overtaken by another
-that wants the same GPU.
+that wants a GPU of those that it may get.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fikitd.jobs.model import Job, State
 from fikitd.jobs.records import LAST_JOB, JobRecords, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of
 from fikitd.launch import EndedAtOnce
-from fikitd.placement import MachineFull, places_for
+from fikitd.placement import places_for
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.scarcity import patiently
@@ -51,7 +51,7 @@ class Jobs(JobRecords):
         processes: JobProcesses,
         sessions: Sessions,
         events: Events,
-        placing: Callable[[], Placing],
+        placing: Callable[[set[int]], Placing],
     ) -> None:
         super().__init__(store, processes)
         self._sessions = sessions
@@ -130,12 +130,12 @@ class Jobs(JobRecords):
             (job for job in self.known.values() if job.state == "queued"),
             key=lambda job: (job.priority, job.number),
         )
-        blocked: set[tuple[int, ...]] = set()
+        awaited: set[int] = set()
         refusals: dict[Hashable, str] = {}  # by what decides: the queue may be long
-        running, place = self._running(), self._placing()
+        running, place = self._running(), self._placing(awaited)
         for number in [job.number for job in waiting]:
             job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
-            if job is None or job.state != "queued" or job.gpus in blocked or not self.admits():
+            if job is None or job.state != "queued" or not self.admits():
                 continue
             has_one = job.uid in running
             if len(running) >= places_for(has_one, self.max_running()):
@@ -149,8 +149,6 @@ class Jobs(JobRecords):
             try:
                 device = place(job)
             except (QuotaReached, NotFound) as refusal:  # its GPU may be gone since: it may come back
-                if isinstance(refusal, MachineFull):
-                    blocked.add(job.gpus)
                 refusals[asks] = refusal.message
                 self._waits(job, refusal.message)
                 continue
@@ -159,7 +157,7 @@ class Jobs(JobRecords):
                 await self._start(job, device)
             finally:
                 self.starting.discard(job.number)
-            running, place = self._running(), self._placing()
+            running, place = self._running(), self._placing(awaited)
 
     def _running(self) -> list[int]:
         """The users of the jobs that run."""

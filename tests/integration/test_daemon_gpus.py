@@ -138,3 +138,35 @@ def test_a_gpu_where_no_executor_starts_attracts_no_work(stopped_daemon: Daemon)
     while client.ask(p.GetStatus()).gpus[1].executors == 0:  # and again
         pass
     assert gpu_of_a_job() == [1]
+
+
+def test_a_job_that_needs_several_gpus_gets_them(start: Callable[..., Daemon]) -> None:
+    """Others, each on one of them in turn, would keep it waiting for ever."""
+    client = start().client()
+
+    def submit(*gpus: int, memory: int = 3 << 30) -> str:
+        command = ["/bin/sleep", "1000"]
+        asked = p.Submit(
+            command=command, environment={}, directory="/", gpus=list(gpus), memory_limit_bytes=memory
+        )
+        job: str = client.ask(asked).job.job
+        return job
+
+    def end(job: str) -> None:
+        client.ask(p.Kill(target=job, signal=signal.SIGKILL))
+        assert client.ask(p.Wait(job=job)).job.state == "killed"
+
+    def until_running(job: str) -> None:
+        while client.ask(p.Show(target=job)).job.state == "queued":
+            pass
+
+    first = submit(0)
+    until_running(first)
+    both, second, small = submit(0, 1), submit(1), submit(memory=1 << 20)
+    end(first)
+    until_running(both)
+    waiting = [client.ask(p.Show(target=job)).job for job in (second, small)]
+    assert [job.state for job in waiting] == ["queued", "queued"]
+    end(both)
+    until_running(second)
+    until_running(small)

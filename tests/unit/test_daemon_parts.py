@@ -361,7 +361,7 @@ async def test_a_long_queue_is_not_placed_job_by_job(tmp_path: Path) -> None:
     store, events = await Store.open(tmp_path / "state.db"), Events()
     asked = []
 
-    def placing() -> Placing:
+    def placing(_awaited: set[int]) -> Placing:
         def refuse(job: Job) -> DeviceSpec:
             asked.append(job.number)
             raise QuotaReached("your limit")
