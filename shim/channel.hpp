@@ -77,6 +77,8 @@ class Channel {
         lock_.unlock();
         ring_doorbell();
     }
+    // Instead of commit(): there is no record after all.
+    void give_up() { lock_.unlock(); }
     // So many bytes were written to the ring; whether the executor has read as far.
     uint64_t written() const { return load_relaxed(outbox_->head); }
     bool is_read(uint64_t written) const { return load_acquire(inbox_->tail) >= written; }

@@ -100,7 +100,7 @@ Status Producer::values(uint32_t stream, const fikit_value* values, uint32_t cou
     if (stream >= FIKIT_MAX_STREAMS || count == 0 || count > FIKIT_MAX_VALUES) return status::invalid_value;
     const uint32_t bytes = whole_lines(sizeof(fikit_values) + count * sizeof *values);
     void* room;
-    if (const Status status = channel_.reserve(bytes, room, forever)) return status;
+    if (const Status status = reserve(stream, bytes, room, forever)) return status;
     auto* const record = static_cast<fikit_values*>(room);
     *record = {{bytes, FIKIT_OP_VALUES, 0, stream, 0}, count, 0};
     memcpy(record + 1, values, count * sizeof *values);

@@ -95,6 +95,19 @@ class Producer {
 
     Status graph_launch(uint32_t graph, uint32_t stream);
 
+    // Steps of a stream that are one to whoever else uses it, as a graph is that comes node by node: while it
+    // lives, other threads' steps of the stream, and of those that it is ordered with, wait.
+    class Chain {
+      public:
+        Chain(Producer& producer, uint32_t stream);
+        ~Chain();
+        Chain(const Chain&) = delete;
+        Chain& operator=(const Chain&) = delete;
+
+      private:
+        Producer* producer_ = nullptr;
+    };
+
     Status stream_create(uint32_t flags, int32_t priority, uint32_t& stream);
     Status stream_destroy(uint32_t stream, int64_t deadline = forever);
     // not_ready while work is left; never waits. Who asks again until it is over has waited for it.
@@ -193,6 +206,15 @@ class Producer {
 
     Producer() : staging_(channel_), host_functions_(channel_) {}
 
+    // Room for a step of the stream, once that is in no other thread's chain. On success the ring is locked.
+    [[gnu::always_inline]] Status reserve(uint32_t stream, uint32_t bytes, void*& room, int64_t deadline) {
+        const Status status = channel_.reserve(bytes, room, deadline);
+        if (load_relaxed(chain_owner_) == 0 || status != status::success) [[likely]]
+            return status;
+        return reserve_behind_chain(stream, bytes, room, deadline);
+    }
+    Status reserve_behind_chain(uint32_t stream, uint32_t bytes, void*& room, int64_t deadline);
+    bool is_in_others_chain(uint32_t stream) const;
     // Space for the record and its step. Between the two calls the ring is locked.
     template <class Record>
     Status begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline = forever);
@@ -245,8 +267,12 @@ class Producer {
     uint32_t blocking_used_ = 0;              // there is or was one that is ordered with stream 0
     uint64_t steps_ = 0;                      // of all streams
     uint16_t waited_ = 0;                     // flags of the next step: since the last one
+    uint32_t chain_stream_ = 0;               // the stream of the chain that there is
+    pthread_t chain_owner_ = 0;               // whose it is; 0: there is none
     uint64_t asked_ = 0;                      // the stream and step that were last found not to be over
     uint64_t legacy_covers_ = 0;              // so many of them had been issued when stream 0 was last marked
+
+    pthread_mutex_t chain_mutex_ = PTHREAD_MUTEX_INITIALIZER;  // held by its owner
 
     // By event: stream in the upper 12 bits, step below; 0: never recorded. Anonymous memory, so only what
     // is used takes any.
@@ -295,7 +321,7 @@ inline Status Producer::launch_with(const LaunchShape& shape, const fikit_attrib
     const auto attribute_bytes = static_cast<uint32_t>(shape.attributes * sizeof(fikit_attribute));
     const auto bytes = whole_lines(sizeof(fikit_launch) + attribute_bytes + shape.parameter_bytes);
     void* room;
-    if (const Status status = channel_.reserve(bytes, room, deadline)) [[unlikely]]
+    if (const Status status = reserve(shape.stream, bytes, room, deadline)) [[unlikely]]
         return status;
     auto* record = static_cast<fikit_launch*>(room);
     *record = {
@@ -327,7 +353,10 @@ Status Producer::begin(uint32_t op, uint32_t stream, Record*& record, int64_t de
     if (stream >= FIKIT_MAX_STREAMS) return status::invalid_value;
     constexpr uint32_t bytes = whole_lines(sizeof(Record));
     void* room;
-    if (const Status status = channel_.reserve(bytes, room, deadline)) return status;
+    const bool step = op <= FIKIT_OP_HOST_FUNCTION;
+    if (const Status status =
+            step ? reserve(stream, bytes, room, deadline) : channel_.reserve(bytes, room, deadline))
+        return status;
     record = static_cast<Record*>(room);
     *header_of(record) = {
         .bytes = bytes, .op = static_cast<uint16_t>(op), .flags = 0, .stream = stream, .reserved = 0};

@@ -85,7 +85,8 @@ CUresult issue(const Node& node, uint32_t stream) {
 }
 
 // Node by node, each on its own device, until one cannot be issued.
-CUresult issue(const Executable& executable, Relay& relay) {
+CUresult issue(const Executable& executable, uint32_t launched_in, Relay& relay) {
+    const Producer::Chain chain(producer_of(launched_in), stream_number(launched_in));
     for (const Node* const node : executable.order) {
         if (!node->enabled) continue;
         Device* const home = home_of(*node);
@@ -195,7 +196,8 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
                                               executable->device->producer->channel().graphs_apart());
     CUresult result = executable->order_launch(stream);
     Relay relay(stream);
-    if (result == CUDA_SUCCESS) result = apart ? issue(*executable, relay) : issue_whole(*executable, relay);
+    if (result == CUDA_SUCCESS)
+        result = apart ? issue(*executable, stream, relay) : issue_whole(*executable, relay);
     const CUresult ended = relay.end();
     if (result == CUDA_SUCCESS) result = ended;
     const CUresult noted = executable->note_launch(stream);

@@ -418,6 +418,51 @@ void test_a_wait_is_spent_like_those_before_it() {
     }
 }
 
+// What comes in a chain is one to other threads: their steps of its stream, and of those that it is ordered
+// with, come behind it, however they are made. Other streams' go on.
+void test_a_chain_is_one_to_other_threads() {
+    Double executor(1 << 17);
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    const uint32_t words[16] = {};
+    uint32_t blocking = 0, apart = 0, event = 0;
+    CHECK(producer->stream_create(0, 0, blocking) == status::success);
+    CHECK(producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, apart) == status::success);
+    CHECK(producer->event_create(event) == status::success);
+    const auto launched = [&](uint32_t stream) {
+        return producer->launch(shape(stream, sizeof words), nullptr, words, 0) == status::success;
+    };
+    const auto by_another = [&](uint32_t stream) {
+        bool done = false;
+        std::thread([&] { done = launched(stream); }).join();
+        return done;
+    };
+    for (const uint32_t chained : {0u, blocking, apart}) {
+        {
+            const Producer::Chain chain(*producer, chained);
+            for (const uint32_t stream : {0u, blocking, apart}) {
+                CHECK(launched(stream));
+                CHECK(by_another(stream) == ((stream == apart) != (chained == apart)));
+            }
+        }
+        CHECK(by_another(chained));
+    }
+    // Who has time waits.
+    std::thread waiter;
+    uint64_t before = 0, steps = 0;
+    uint32_t at = 0;
+    {
+        const Producer::Chain chain(*producer, apart);
+        waiter = std::thread([&] { CHECK(producer->event_record(event, apart, false) == status::success); });
+        for (int step = 0; step < 1000; ++step)
+            CHECK(producer->mark_stream(apart, before) == status::success);
+    }
+    waiter.join();
+    producer->event_step(event, at, steps);
+    CHECK(at == apart && steps == before + 1);
+    producer->end();
+}
+
 }  // namespace
 
 int main() {
@@ -436,6 +481,7 @@ int main() {
         {"calls and pinned memory", test_calls_and_pinned_memory},
         {"host functions", test_host_functions},
         {"gates", test_gates},
+        {"a chain is one to other threads", test_a_chain_is_one_to_other_threads},
     };
     run(tests);
 }
