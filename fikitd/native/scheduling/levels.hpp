@@ -204,8 +204,8 @@ class Levels : public Policy {
         const Session& entry = sessions_[session];
         Level& level = levels_[entry.level];
         again = 0;
-        const uint64_t other = level.saver & level.members & waiting_ & ~bit(session);
-        if (other != 0 && sessions_[std::countr_zero(other)].virtual_time <= entry.virtual_time) return false;
+        const uint64_t saver = level.saver & level.members & waiting_;
+        if (least(saver | bit(session)) != session) return false;
         level.saver = bit(session);
         const double share = bounds_.starvation_share * (entry.head.known ? 1 : to_learn);
         const auto earned = static_cast<double>(now - level.since) * share;

@@ -295,6 +295,19 @@ void starved_levels_get_their_share() {
     CHECK(beside > 0.5 * owed && beside < 1.25 * owed);
 }
 
+// Of two that go as early, the one for which it is saved up is the one that is asked for.
+void equals_that_came_in_any_order_have_their_share() {
+    const auto policy = make_policy("strict", {});
+    policy->opened(0, highest_level, 1, 0);
+    policy->issued(0, known(ms), ms);  // and it never ends
+    for (const unsigned session : {2u, 1u}) {
+        policy->opened(session, 5, 1, ms);
+        policy->arrived(session, known(ms), ms);
+        CHECK(policy->decide(ms + 1).verdict == Verdict::wait);
+    }
+    CHECK(policy->decide(1000 * ms).verdict == Verdict::whole);
+}
+
 void a_change_while_in_flight_keeps_the_accounts() {
     Bounds bounds;
     bounds.starvation_share = 0;
@@ -383,6 +396,7 @@ int main(int count, char** arguments) {
         CASE(equals_share_by_weight),
         CASE(idleness_is_no_claim),
         CASE(starved_levels_get_their_share),
+        CASE(equals_that_came_in_any_order_have_their_share),
         CASE(a_change_while_in_flight_keeps_the_accounts),
         CASE(a_new_level_is_a_new_start),
         CASE(idle_time_is_told_by_who_had_it),
