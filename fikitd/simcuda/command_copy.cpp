@@ -95,8 +95,8 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
     end.place.host = block == nullptr || block->host_pooled();
     if (end.place.host && description.type == CU_MEMORYTYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     end.pageable = block == nullptr;
-    return block == nullptr || driver.space.covers(end.place.address, span) ? CUDA_SUCCESS
-                                                                            : CUDA_ERROR_INVALID_VALUE;
+    return block == nullptr || driver.holds(*block, end.place.address, span) ? CUDA_SUCCESS
+                                                                             : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Layers of one dimension lie as rows do: device memory at the other end has them a pitch apart, whatever its
@@ -189,7 +189,7 @@ CUresult check(Driver& driver, const FillCommand& command) {
     const Block* block = driver.block_of(shape.dst);
     const bool reached =
         block != nullptr && !block->read_only() && (!block->host_pooled() || block->pool->reachable());
-    return reached && driver.space.covers(shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return reached && driver.holds(*block, shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace fikit::sim

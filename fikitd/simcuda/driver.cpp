@@ -344,6 +344,11 @@ const Block* Driver::block_of(std::uint64_t address) const {
     return address - block.address < block.bytes ? &block : nullptr;
 }
 
+bool Driver::holds(const Block& block, std::uint64_t address, std::size_t bytes) const {
+    if (block.kind == Block::Kind::mapped) return space.covers(address, bytes);
+    return bytes <= block.bytes - (address - block.address);
+}
+
 std::optional<std::pair<std::uint64_t, std::size_t>> Driver::reservation(std::uint64_t address,
                                                                          std::size_t bytes) const {
     auto next = reservations.upper_bound(address);

@@ -198,6 +198,8 @@ class Driver {
         return *devices[static_cast<std::size_t>(context.device)];
     }
     const Block* block_of(std::uint64_t address) const;
+    // Whether so many bytes from there on are the block's, or lie in what is mapped behind it.
+    bool holds(const Block& block, std::uint64_t address, std::size_t bytes) const;
     // How far a device may use it, as CU_MEM_ACCESS_FLAGS_PROT_*: what a program maps as it said.
     unsigned access_to(const Block& block);
     // The reservation that these addresses lie in: its first and how many; nothing when in none.

@@ -1,11 +1,14 @@
 """Copies of one to three dimensions, arrays, batches, and what is wrong with some."""
 
+import contextlib
 import ctypes
+import itertools
+import mmap
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_calls import Check, Cuda
+from cuda_calls import Check, Cuda, CudaError
 
 
 def test_a_plane_between_pitches(cuda: Cuda) -> None:
@@ -232,3 +235,30 @@ def test_more_bytes_than_there_are_addresses(cuda: Cuda, fails: Check) -> None:
         fails("INVALID_VALUE", cuda.cuMemcpyHtoD, start, ctypes.addressof(host), length)
     cuda.cuMemFree(start)
     cuda.cuMemFree(target)
+
+
+def test_a_neighbour_s_memory_is_beyond_an_allocation(cuda: Cuda, fails: Check) -> None:
+    places = sorted(int(cuda.cuMemAlloc(4096)) for _ in range(16))
+    first = next(one for one, other in itertools.pairwise(places) if other - one == 4096)
+    host = np.zeros(8192, dtype=np.uint8)
+    fails("INVALID_VALUE", cuda.cuMemcpyHtoD, first, host.ctypes.data, 4097)
+    fails("INVALID_VALUE", cuda.cuMemcpyDtoH, host.ctypes.data, first + 1, 4096)
+    fails("INVALID_VALUE", cuda.cuMemsetD8, first, 1, 4097)
+    cuda.cuMemsetD8(first, 1, 4096)
+    for place in places:
+        cuda.cuMemFree(place)
+
+
+def test_copies_across_memory_that_was_registered_apart(cuda: Cuda) -> None:
+    memory = mmap.mmap(-1, 3 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    parts = range(start, start + 3 * mmap.PAGESIZE, mmap.PAGESIZE)
+    device = int(cuda.cuMemAlloc(16))
+    for part in parts:
+        cuda.cuMemHostRegister(part, mmap.PAGESIZE, 0)
+    for part in parts[1:]:
+        with contextlib.suppress(CudaError):  # whether a real driver takes it is not known
+            cuda.cuMemcpyDtoH(part - 8, device, 16)
+    for part in parts:
+        cuda.cuMemHostUnregister(part)  # nothing is lost by it
+    cuda.cuMemFree(device)
