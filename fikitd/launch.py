@@ -122,7 +122,7 @@ async def _systemd(*command: str) -> str:
 
 def _belongs(pid: int, unit: str) -> bool:
     try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        groups = Path(f"/proc/{pid}/cgroup").read_bytes().splitlines()
     except OSError:
         return False
-    return any(group.endswith(f"/{unit}") for group in groups)
+    return any(group.endswith(os.fsencode(f"/{unit}")) for group in groups)

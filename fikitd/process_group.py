@@ -31,10 +31,11 @@ def owned(process: int | str, uid: int) -> bool:
     if uid == 0:
         return True
     try:
-        status = Path(f"/proc/{process}/status").read_text()
+        status = Path(f"/proc/{process}/status").read_bytes()
     except FileNotFoundError:
         raise ProcessLookupError from None
-    real = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1]
+    # Its name is in there, which may be no text, and has no line break of these alone.
+    real = next(line for line in status.split(b"\n") if line.startswith(b"Uid:")).split()[1]
     return int(real) == uid
 
 

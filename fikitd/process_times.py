@@ -8,7 +8,7 @@ from pathlib import Path
 def start_time(pid: int) -> int | None:
     """Clock ticks after boot at which the process of this pid began; None: there is none. Raises OSError."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()  # its name may be no text
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    return int(stat.rpartition(b")")[2].split()[19])

@@ -1,0 +1,93 @@
+"""A process is called what its user likes, which need be no text: nobody stumbles over it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fikit import protocol as p
+
+from fikitd.process_group import owned
+from fikitd.process_times import start_time
+from tests.integration.conftest import Daemon
+from tests.integration.test_daemon_jobs import submit, wait_for
+
+RENAMES_ITSELF = """
+import ctypes
+input()
+ctypes.CDLL(None).prctl(15, b"\\xff")  # PR_SET_NAME
+print("renamed", flush=True)
+input()
+"""
+
+
+@contextmanager
+def process_named(name: bytes, place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """One that sleeps; the kernel takes its name from its program's file."""
+    program = shutil.which("sleep")
+    assert program is not None
+    path = os.fsencode(place) + b"/" + name
+    os.symlink(program, path)
+    with subprocess.Popen([path, "1000"]) as process:
+        try:
+            while Path(f"/proc/{process.pid}/comm").read_bytes() != name + b"\n":
+                pass  # Popen returns a moment before it has it
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with process_named(b") \xff", tmp_path) as process:
+        yield process
+
+
+def test_what_is_asked_of_it_is_told(named: subprocess.Popen[bytes]) -> None:
+    ours = start_time(os.getpid())
+    assert ours is not None
+    assert (start_time(named.pid) or 0) >= ours
+    assert owned(named.pid, os.getuid())
+    assert not owned(named.pid, os.getuid() + 1)
+
+
+@pytest.mark.parametrize("line_break", [b"\r", b"\n", b"\x0c", b"\x1e"])
+def test_its_name_makes_it_nobody_else_s(tmp_path: Path, line_break: bytes) -> None:
+    """As a program with more rights has whatever name its caller gives it."""
+    other = os.getuid() + 1
+    with process_named(line_break + b"Uid:\t%d" % other, tmp_path) as process:
+        assert not owned(process.pid, other)
+
+
+def test_a_job_with_one_is_ended(stopped_daemon: Daemon, named: subprocess.Popen[bytes]) -> None:
+    caller = stopped_daemon.start().client()
+    job = caller.ask(submit("unused", foreground=True)).job.job
+    assert caller.ask(p.JobStarted(job=job, pid=named.pid)) == p.Done()
+    assert caller.ask(p.Kill(target=job)) == p.Done()
+    assert named.wait(10) == -signal.SIGTERM
+
+
+def test_a_daemon_that_follows_takes_a_job_with_one_over(stopped_daemon: Daemon) -> None:
+    """One that has got its name since it was reported."""
+    caller = stopped_daemon.start().client()
+    job = caller.ask(submit("unused", foreground=True)).job.job
+    command = [sys.executable, "-c", RENAMES_ITSELF]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert caller.ask(p.JobStarted(job=job, pid=process.pid)) == p.Done()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"renamed\n"
+        stopped_daemon.stop(signal.SIGKILL)
+        client = stopped_daemon.start().client()
+        assert client.ask(p.Kill(target=job)) == p.Done()
+        assert process.wait(10) == -signal.SIGTERM
+    assert wait_for(client, job).state == "killed"
