@@ -10,8 +10,9 @@ from types import FrameType
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None] | int, *numbers: int) -> Iterator[None]:
-    """Handle these signals so inside of the block."""
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    """Handle these signals so inside of the block; what our caller has ignored, as nohup does, stays so."""
+    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:

@@ -88,3 +88,19 @@ def test_the_terminal_is_given_back_whatever_ends_it(daemon: Daemon, on_terminal
     screen.process.terminate()
     screen.read_until(b"\x1b[?1049l")
     assert screen.process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_who_goes_on_after_a_hangup_does(daemon: Daemon, on_terminal: Any) -> None:
+    """As nohup lets a program."""
+    daemon.script |= {
+        protocol.GetStatus: STATUS,
+        protocol.ListSessions: protocol.Sessions(sessions=[SESSION]),
+    }
+    shell = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh")
+    screen = on_terminal("top", "-i", "50ms", shell=shell, TERM="xterm-256color", COLUMNS="150", LINES="40")
+    screen.read_until(b"session-1")
+    screen.process.send_signal(signal.SIGHUP)
+    screen.read_until(b"session-1")
+    screen.read_until(b"session-1")
+    screen.process.terminate()
+    assert screen.process.wait(20) == 128 + signal.SIGTERM
