@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Final
 
 import click
@@ -16,6 +18,7 @@ from fikit.protocol import ReadTrace, SessionRecord, Show, Shown, StartTrace, Tr
 
 from fikitctl.chrome_trace import chrome_trace
 from fikitctl.invocation import Invocation, note
+from fikitctl.leaving import handled
 from fikitctl.output import print_json
 from fikitctl.quantities import DURATION
 from fikitctl.served import served
@@ -73,6 +76,8 @@ def _check_place(path: Path) -> None:
     """Before anything is recorded for it: a file may be written there. Makes none. Raises OSError."""
     if str(path) == "-":
         return
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     place = path if path.exists() else path.parent
     place.stat()
     if not os.access(place, os.W_OK):
@@ -83,20 +88,26 @@ def _recorded(control: Connection, gpu: int, seconds: float) -> tuple[Trace, lis
     """Read now and then, so that the ring of what is recorded does not run over, and to the end at last.
 
     Whose it is is asked as it comes: the daemon remembers only some of the sessions that are over.
+    Ctrl-C may come while we ask, and must not cost what was recorded; a second one is impatience.
     """
     parts: list[Trace] = []
     owners: dict[str, SessionRecord | None] = {}
-    end, over = time.monotonic() + seconds, False
-    while not over or parts[-1].more:
-        try:
+    end, over, stopped = time.monotonic() + seconds, False, False
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        signal.signal(number, signal.default_int_handler)
+
+    with handled(stop, signal.SIGINT):
+        while not over or parts[-1].more:
             threading.Event().wait(0 if over else max(0.0, min(_READ_SECONDS, end - time.monotonic())))
-        except KeyboardInterrupt:
-            note("stopped early")
-            over = True
-        over = over or time.monotonic() >= end
-        parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
-        for session in {operation.session for operation in parts[-1].operations} - owners.keys():
-            owners[session] = _owner(control, session)
+            over = over or stopped or time.monotonic() >= end
+            parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
+            for session in {operation.session for operation in parts[-1].operations} - owners.keys():
+                owners[session] = _owner(control, session)
+    if stopped:
+        note("stopped early")
     operations = [operation for part in parts for operation in part.operations]
     dropped, missing = sum(part.dropped for part in parts), {name for part in parts for name in part.missing}
     trace = Trace(operations=operations, dropped=dropped, missing=sorted(missing))

@@ -20,6 +20,8 @@ from fikit.protocol import ClearProfiles, Done, Failure, Kill, Pause, Show, Wait
 from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation
 
+from tests.integration.test_ctl.test_top import GPU
+
 Daemon = Any
 Fikitctl = Any
 
@@ -227,6 +229,32 @@ def test_a_trace_that_could_not_be_written_is_not_recorded(
     assert result.code == 1
     assert result.err == f"fikitctl: {tmp_path / 'nowhere'}: No such file or directory\n"
     assert daemon.received == []
+
+
+def test_a_trace_is_not_recorded_for_a_directory(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
+    result = fikitctl("trace", "--seconds", "1h", "--output", str(tmp_path))
+    assert (result.code, result.err) == (1, f"fikitctl: {tmp_path}: Is a directory\n")
+    assert daemon.received == []
+
+
+def test_a_trace_that_is_ended_while_the_daemon_is_asked_is_written(
+    daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path
+) -> None:
+    def interrupted(request: protocol.ReadTrace) -> protocol.Trace:
+        if not request.stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        return protocol.Trace(operations=[], dropped=0)
+
+    daemon.script |= {
+        protocol.ListGpus: protocol.Gpus(gpus=[GPU]),
+        protocol.StartTrace: Done(),
+        protocol.ReadTrace: interrupted,
+    }
+    file = tmp_path / "trace.json"
+    result = fikitctl("trace", "--seconds", "1h", "--output", str(file))
+    assert (result.code, "stopped early" in result.err) == (0, True)
+    assert [ask.stop for ask in daemon.of(protocol.ReadTrace)] == [False, True]
+    assert json.loads(file.read_bytes())["otherData"]["operations"] == 0
 
 
 def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
