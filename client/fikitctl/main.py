@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -171,4 +172,6 @@ def _open_missing_streams() -> None:
 def main() -> None:
     """The entry point."""
     _open_missing_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # others' names may have what a locale cannot say
     sys.exit(call(sys.argv[1:]))

@@ -14,8 +14,8 @@ def json_text(record: object) -> str:
 
 
 def print_json(record: object) -> None:
-    """Print one object at once, so that a reader of a stream sees it when it happens."""
-    click.echo(json_text(record))
+    """Print one object at once, so that a reader of a stream sees it when it happens. JSON is UTF-8."""
+    click.echo(msgspec.json.encode(record))
 
 
 def moment(unix: float | None) -> str:

@@ -94,12 +94,12 @@ def list_profiles(invocation: Invocation, limit: int, layout: Layout) -> None:
     cls=Verb,
     examples=["fikitctl profile export > profiles.json", "fikitctl profile export profiles.json"],
 )
-@click.argument("file", type=click.File("w", lazy=True), default="-")
+@click.argument("file", type=click.File("wb", lazy=True), default="-")
 @click.pass_obj
-def export_profiles(invocation: Invocation, file: IO[str]) -> None:
+def export_profiles(invocation: Invocation, file: IO[bytes]) -> None:
     """Write every profile as JSON to FILE (default: standard output)."""
     reply = read_profiles(invocation, ALL)
-    file.write(msgspec.json.format(msgspec.json.encode(reply)).decode() + "\n")
+    file.write(msgspec.json.format(msgspec.json.encode(reply)) + b"\n")
 
 
 @click.command(

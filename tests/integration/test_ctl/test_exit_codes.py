@@ -222,6 +222,45 @@ def test_what_is_not_utf_8_is_refused_by_name(tmp_path: Path, daemon: Daemon) ->
     assert daemon.of(protocol.Drain) == []
 
 
+def test_what_a_locale_has_no_letters_for_is_written_out(daemon: Daemon) -> None:
+    """And JSON is UTF-8 in each of them."""
+    tenant = protocol.TenantRecord(
+        tenant="日é",
+        uid=1000,
+        priority_ceiling=0,
+        weight=1.0,
+        memory_limit_bytes=0,
+        max_sessions=64,
+        sessions=0,
+        jobs=0,
+        usage=protocol.Usage(),
+    )
+    daemon.script[protocol.ListTenants] = protocol.Tenants(tenants=[tenant])
+    result = spoken("PYTHONIOENCODING=latin-1 fikitctl tenants -q | od -c")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.split("\n")[0].split() == ["0000000", "\\", "u", "6", "5", "e", "5", "351", "\\n"]
+    result = spoken("PYTHONIOENCODING=latin-1 fikitctl tenants --json")
+    assert (result.returncode, json.loads(result.stdout)["tenants"][0]["tenant"]) == (0, "日é")
+
+
+def test_profiles_are_exported_in_utf_8(daemon: Daemon, tmp_path: Path) -> None:
+    profile = protocol.ProfileRecord(
+        function="日",
+        module="ab12",
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+        shared_bytes=0,
+        samples=1,
+        median_ns=1,
+        p95_ns=1,
+        device="H200",
+    )
+    daemon.script[protocol.ListProfiles] = protocol.Profiles(profiles=[profile])
+    result = spoken("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 fikitctl profile export exported", tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads((tmp_path / "exported").read_bytes())["profiles"][0]["function"] == "日"
+
+
 def test_a_trace_that_could_not_be_written_is_not_recorded(
     daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path
 ) -> None:
