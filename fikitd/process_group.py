@@ -22,21 +22,46 @@ def outranks(uid: int) -> bool:
     return os.geteuid() == 0 != uid
 
 
+def numbers(process: int | str, field: bytes) -> list[int]:
+    """What the kernel's ``status`` file on a process says there. Raises OSError; ProcessLookupError."""
+    try:
+        status = Path(f"/proc/{process}/status").read_bytes()
+    except FileNotFoundError:
+        raise ProcessLookupError from None
+    # Its name is in there, which may be no text, and has no line break of these alone.
+    line = next((line for line in status.split(b"\n") if line.startswith(field + b":")), b"")
+    return [int(number) for number in line.split()[1:]]
+
+
 def owned(process: int | str, uid: int) -> bool:
     """Whether it is the user's to signal and to renice: its real user is whom both calls ask for.
 
     ``process`` is a pid, or the path of a thread below /proc. Raises OSError; ProcessLookupError where there
     is none. Sources: kill(2), setpriority(2).
     """
-    if uid == 0:
-        return True
+    return uid == 0 or numbers(process, b"Uid")[0] == uid
+
+
+def depth_of(pid: int) -> int:
+    """In how many PID namespaces, of ours and inside of it, a process has a number; 0: it is gone."""
     try:
-        status = Path(f"/proc/{process}/status").read_bytes()
-    except FileNotFoundError:
-        raise ProcessLookupError from None
-    # Its name is in there, which may be no text, and has no line break of these alone.
-    real = next(line for line in status.split(b"\n") if line.startswith(b"Uid:")).split()[1]
-    return int(real) == uid
+        return max(1, len(numbers(pid, b"NSpid")))  # a kernel without namespaces tells none
+    except ProcessLookupError:
+        return 0
+
+
+def child_called(number: int, parent: int, depth: int) -> int:
+    """The pid of the child that its parent, so deep, has this number for: in a container it is another.
+
+    Raises ProcessLookupError where there is none.
+    """
+    if depth == 1:
+        return number
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if numbers(pid, b"PPid") == [parent] and numbers(pid, b"NSpid")[depth - 1 : depth] == [number]:
+                return int(pid)
+    raise ProcessLookupError
 
 
 def owned_members(group: int, uid: int) -> Iterator[tuple[int, int]]:

@@ -33,8 +33,8 @@ class Caller:
     """A new pidfd of the peer. Raises OSError when it has ended."""
     send_event: Callable[[Event], Awaitable[None]] | None = None
     """Set while a Subscribe is served: sends an event under its id."""
-    foreground: set[int] = field(default_factory=set)
-    """Numbers of the foreground jobs that end with the connection."""
+    foreground: dict[int, int] = field(default_factory=dict)
+    """Numbers of the foreground jobs that end with the connection, and how deep in PID namespaces it was."""
     tracers: dict[int, Tracer] = field(default_factory=dict)
     """The traces that it has started, by GPU; they end with it, too."""
 

@@ -1,4 +1,4 @@
-"""A process is called what its user likes, which need be no text: nobody stumbles over it."""
+"""A process is called what its user likes, which need be no text, and has other numbers in a container."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fikit import protocol as p
 
 from fikitd.process_group import owned
 from fikitd.process_times import start_time
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Client, Daemon
 from tests.integration.test_daemon_jobs import submit, wait_for
 
 RENAMES_ITSELF = """
@@ -91,3 +91,28 @@ def test_a_daemon_that_follows_takes_a_job_with_one_over(stopped_daemon: Daemon)
         assert client.ask(p.Kill(target=job)) == p.Done()
         assert process.wait(10) == -signal.SIGTERM
     assert wait_for(client, job).state == "killed"
+
+
+def test_a_job_that_is_run_in_a_container_is_ended(stopped_daemon: Daemon) -> None:
+    """And not whoever has the number out here that its process has in there."""
+    client = stopped_daemon.start().client()
+    container = ["unshare", "--pid", "--fork", "--kill-child"]
+    if os.geteuid() != 0 or subprocess.run([*container, "true"], check=False).returncode:
+        pytest.skip("only root, where it may, makes a namespace")
+    run = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()", "run", "--", "sleep", "1000"]
+    with subprocess.Popen([*container, *run], env=stopped_daemon.environment()) as process:
+        try:
+            await_job(client)
+            pid = client.pid_of("job-1")
+            assert Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+            assert client.ask(p.Kill(target="job-1")) == p.Done()
+            assert wait_for(client, "job-1").state == "killed"
+            assert process.wait(10) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def await_job(client: Client) -> None:
+    """Until there is one."""
+    while not client.ask(p.ListJobs()).jobs:
+        pass

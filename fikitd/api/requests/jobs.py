@@ -25,7 +25,7 @@ from fikitd.errors import InvalidRequest, NotPermitted, QuotaReached, Unavailabl
 from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
 from fikitd.placement import Ask, index_of, memory_limit, no_such_gpu
-from fikitd.process_group import owned
+from fikitd.process_group import child_called, depth_of, owned
 from fikitd.process_times import start_time
 from fikitd.scarcity import in_thread, patiently
 
@@ -40,9 +40,10 @@ SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
 @handles(Submit)
 async def submit(caller: Caller, request: Submit) -> Reply:
     """Queue it; a foreground job is answered once it is admitted."""
-    daemon, began = caller.daemon, None
+    daemon, began, depth = caller.daemon, None, 1
     if request.foreground:
         began = await patiently(lambda: start_time(caller.peer.pid))
+        depth = await patiently(lambda: depth_of(caller.peer.pid))
     daemon.check_open()
     daemon.check_priority(caller.peer, request.priority)
     check_room_ever(caller, request)
@@ -52,7 +53,7 @@ async def submit(caller: Caller, request: Submit) -> Reply:
     surroundings["FIKIT_JOB"] = job.job
     if not request.foreground:
         return Submitted(job=job.record(job.usage), environment=surroundings)
-    caller.foreground.add(job.number)
+    caller.foreground[job.number] = depth
     with daemon.jobs.needed(job):
         while (now := daemon.jobs.known[job.number]).state == "queued":
             async with caller.turn.waiting():
@@ -164,12 +165,16 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
     with trio.CancelScope(shield=True):  # the peer may be gone by now: its process ends with it
         try:
-            own = await in_thread(owned, request.pid, caller.peer.uid)
+            depth = caller.foreground.get(job.number)
+            if depth is None:  # another of the user's processes tells it
+                depth = await in_thread(depth_of, caller.peer.pid)
+            pid = await in_thread(child_called, request.pid, caller.peer.pid, depth)
+            own = await in_thread(owned, pid, caller.peer.uid)
         except ProcessLookupError:
             return Done()
         if not own:
             raise NotPermitted(f"process {request.pid} belongs to another user")
-        await caller.daemon.jobs.foreground_started(job, request.pid)
+        await caller.daemon.jobs.foreground_started(job, pid)
     return Done()
 
 
