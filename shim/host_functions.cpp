@@ -15,26 +15,37 @@ void wake(uint32_t& word) {
 }  // namespace
 
 void HostFunctions::stop() {
-    const Locked lock(stop_mutex_);
-    store_ordered(stop_, 1u);
+    Entry* left = nullptr;
     {
+        const Locked lock(stop_mutex_);
+        store_ordered(stop_, 1u);
+        bool running = false;
+        {
+            const Locked queue(mutex_);
+            running = running_;
+        }
+        if (running) {
+            wake(added_);
+            if (within()) return;
+            pthread_join(thread_, nullptr);
+        }
         const Locked queue(mutex_);
-        if (!running_) return;
+        store_relaxed(running_, false);
+        left = first_;
+        first_ = nullptr;
+        last_ = &first_;
+        // Streams must not wait for functions that will never run: what they hold is to be freed.
+        for (const Entry* entry = left; entry != nullptr; entry = entry->next) {
+            uint64_t& done = channel_.host_done(entry->stream);
+            if (load_relaxed(done) < entry->step) store_ordered(done, entry->step);
+        }
     }
-    wake(added_);
-    if (pthread_equal(thread_, pthread_self()) != 0) return;
-    pthread_join(thread_, nullptr);
-    const Locked queue(mutex_);
-    store_relaxed(running_, false);
-    // Streams must not wait for functions that will never run: what they hold is to be freed.
-    while (first_ != nullptr) {
-        Entry* const entry = first_;
-        first_ = entry->next;
-        uint64_t& done = channel_.host_done(entry->stream);
-        if (load_relaxed(done) < entry->step) store_ordered(done, entry->step);
+    while (left != nullptr) {
+        Entry* const entry = left;
+        left = entry->next;
+        if (entry->failure != nullptr) entry->failure(entry->argument, status::context_is_destroyed);
         free(entry);
     }
-    last_ = &first_;
 }
 
 HostFunctions::~HostFunctions() {
@@ -129,7 +140,7 @@ void HostFunctions::serve() {
 
 // The program may be waiting for what its callbacks tell.
 void HostFunctions::tell(Status failure) {
-    if (failure == status::context_is_destroyed) return;  // by the program
+    if (failure == status::context_is_destroyed) return;  // by the program: stop() does
     for (;;) {
         Entry* entry = nullptr;
         {

@@ -2,8 +2,8 @@
 //
 // The executor marks a HOST_FUNCTION step when the function may run, and lets the stream go on once
 // host_done has reached that step. One service thread, started with the first function, runs them one after
-// the other, as the driver does. When the session ends, functions that have not run never will; when it
-// fails, who gave another one to be told of that is.
+// the other, as the driver does. When the session ends, functions that have not run never will; who gave
+// another one to be told of that is, with status::context_is_destroyed where the program ended the session.
 #pragma once
 
 #include <pthread.h>
@@ -27,7 +27,7 @@ class HostFunctions {
     struct Entry {
         Entry* next;
         HostFunction function;
-        HostFailure failure;  // in place of it once the session has failed; nullptr: nothing
+        HostFailure failure;  // in place of it once it will never run; nullptr: nothing
         void* argument;
         uint64_t step;
         uint32_t stream;

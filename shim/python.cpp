@@ -13,6 +13,11 @@ using namespace nanobind::literals;
 namespace fikit::python {
 namespace {
 
+void forget_python(void* argument, Status) {
+    const nb::gil_scoped_acquire acquired;
+    Py_DECREF(static_cast<PyObject*>(argument));
+}
+
 void call_python(void* argument) {
     const nb::gil_scoped_acquire acquired;
     nb::object function = nb::steal(static_cast<PyObject*>(argument));
@@ -48,8 +53,9 @@ bool is_pinned(const Channel& channel, nb::handle object) {
 
 Status add_callback(const Channel& channel, uint32_t stream, const nb::object& function) {
     nb::object kept = function;
-    const Status status = waiting([&] { return channel->host_function(stream, &call_python, kept.ptr()); });
-    if (status == status::success) kept.release();  // call_python has it
+    const Status status =
+        waiting([&] { return channel->host_function(stream, &call_python, kept.ptr(), &forget_python); });
+    if (status == status::success) kept.release();  // one of the two has it
     return status;
 }
 

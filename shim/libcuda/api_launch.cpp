@@ -180,7 +180,8 @@ struct Callback {
 void call_back(void* memory, Status status) {
     const Callback callback = *static_cast<Callback*>(memory);
     free(memory);
-    callback.function(callback.stream, result_of(status), callback.argument);
+    if (status != status::context_is_destroyed)  // the program knows, and what it gave may be gone
+        callback.function(callback.stream, result_of(status), callback.argument);
 }
 void run_callback(void* memory) { call_back(memory, status::success); }
 
