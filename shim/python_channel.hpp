@@ -11,6 +11,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "producer.hpp"
 #include "python_waits.hpp"
@@ -34,7 +36,7 @@ class Channel {
         // Its threads may be waiting for the GIL.
         producer_.reset(producer, [](Producer* last) {
             const nb::gil_scoped_release released;
-            delete last;
+            end(last);
         });
     }
     Producer* operator->() const { return producer_.get(); }
@@ -52,6 +54,18 @@ class Channel {
     }
 
   private:
+    // A callback that had the last of the session may end it; its own thread cannot wait for itself.
+    static void end(Producer* last) {
+        if (!last->within_host_function()) {
+            delete last;
+            return;
+        }
+        last->end();
+        try {
+            std::thread([last, counted = std::make_shared<Away>()] { delete last; }).detach();
+        } catch (const std::system_error&) {  // no thread is to be had: what is left stays
+        }
+    }
     template <class Get>
     static std::pair<Status, nb::str> with_text(const Get& get) {
         char text[FIKIT_ERROR_TEXT] = "";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import weakref
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 pytestmark = pytest.mark.shares_daemon
 
 Connect = Callable[..., fikit.Session]
+Program = Callable[[str], subprocess.Popen[str]]
 
 
 class Kept:
@@ -44,3 +46,28 @@ def test_a_callback_that_never_runs_is_dropped_with_the_session(connect: Connect
     opened.set()
     closing.join()
     assert dropped() is None
+
+
+def test_a_callback_may_have_the_last_of_its_session(program: Program) -> None:
+    child = program("""
+import gc, os, threading, weakref
+
+def dropped():
+    session = fikit.connect()
+    module = session.load(PTX)
+    stream = session.stream()
+    module.kernel("spin").launch(20_000_000, grid=1, block=1, stream=stream)
+    over = threading.Event()
+    objects = [session, module, stream]
+    stream.add_callback(lambda: len(objects))
+    weakref.finalize(session.core, over.set)
+    return over
+
+for _ in range(3):
+    over = dropped()
+    gc.collect()
+    assert over.wait(60)
+print("gone")
+""")
+    assert child.communicate(timeout=120)[0] == "gone\n"
+    assert child.returncode == 0
