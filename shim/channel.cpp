@@ -195,7 +195,7 @@ Status Channel::wait(bool (*done)(const void*), const void* context, int64_t dea
     const int64_t wake_up = begin + patience.spin_ns + patience.sleep_ns;
     uint32_t& waiters = outbox_->waiters;
     __atomic_fetch_add(&waiters, 1u, __ATOMIC_SEQ_CST);
-    const bool asks = deadline == forever && interrupted_ != nullptr;
+    const bool asks = deadline != unattended && interrupted_ != nullptr;
     int64_t ask_at = asks ? now_ns() + interrupt_slice_ns : forever;
     Status status = status::success;
     for (bool look = true;;) {
@@ -213,12 +213,13 @@ Status Channel::wait(bool (*done)(const void*), const void* context, int64_t dea
             }
             ask_at = now_ns() + interrupt_slice_ns;
         }
-        int64_t left = asks ? interrupt_slice_ns : deadline == forever ? slice_ns : deadline - now_ns();
+        int64_t left = deadline == forever ? slice_ns : deadline - now_ns();
         if (left <= 0) {
             status = status::not_ready;
             break;
         }
-        left = left < slice_ns ? left : slice_ns;
+        const int64_t slice = asks ? interrupt_slice_ns : slice_ns;
+        left = left < slice ? left : slice;
         if (patience.spin_again_ns != 0) {
             const int64_t asleep = wake_up - now_ns();
             if (asleep <= 0) {

@@ -79,6 +79,13 @@ class Channel {
     }
     // Instead of commit(): there is no record after all.
     void give_up() { lock_.unlock(); }
+    // Until there is room for one, which others may take.
+    Status await_room(uint32_t bytes) {
+        void* record;
+        const Status status = reserve(bytes, record);
+        if (status == status::success) give_up();
+        return status;
+    }
     // So many bytes were written to the ring; whether the executor has read as far.
     uint64_t written() const { return load_relaxed(outbox_->head); }
     bool is_read(uint64_t written) const { return load_acquire(inbox_->tail) >= written; }
@@ -95,9 +102,8 @@ class Channel {
     // `offered` is sent before the record.
     Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr,
                 int offered = -1);
-    // Asked now and then during a wait without a deadline; true ends it with `interrupted`. The answer of a
-    // call is dropped when it comes, before the next call; what it may have made stays until the session
-    // ends.
+    // Asked now and then during a wait; true ends it with `interrupted`. The answer of a call is dropped when
+    // it comes, before the next call; what it may have made stays until the session ends.
     void set_interrupted(bool (*asked)()) { interrupted_ = asked; }
     bool interrupted() const { return interrupted_ != nullptr && interrupted_(); }
 

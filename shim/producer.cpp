@@ -337,18 +337,23 @@ Status Producer::stream_create(uint32_t flags, int32_t priority, uint32_t& strea
     return all == 0 ? status::success : event_wait(all, stream);
 }
 
-Status Producer::stream_destroy(uint32_t stream, int64_t deadline) {
-    fikit_stream* record;
+// Waits without the mutex: what runs meanwhile (a finaliser of Python's) may destroy a stream, too.
+Status Producer::stream_destroy(uint32_t stream) {
     if (stream == 0) return status::invalid_handle;
-    if (const Status status = channel_.usable()) return status;  // a forked child may find the mutex locked
-    const Locked lock(joint_mutex_);
-    store_release(streams_[stream].alive, false);
-    if (const Status status = begin(FIKIT_OP_STREAM_DESTROY, stream, record, deadline)) return status;
-    record->flags = 0;
-    record->priority = 0;
-    channel_.commit();
-    stream_handles_.give_back(stream);
-    return status::success;
+    Status status = status::not_ready;
+    while (status == status::not_ready) {
+        if (const Status room = channel_.await_room(whole_lines(sizeof(fikit_stream)))) return room;
+        const Locked lock(joint_mutex_);
+        store_release(streams_[stream].alive, false);
+        fikit_stream* record;
+        status = begin(FIKIT_OP_STREAM_DESTROY, stream, record, 0);
+        if (status != status::success) continue;
+        record->flags = 0;
+        record->priority = 0;
+        channel_.commit();
+        stream_handles_.give_back(stream);
+    }
+    return status;
 }
 
 // The mutex is held.
@@ -478,14 +483,16 @@ void Producer::event_step(uint32_t event, uint32_t& stream, uint64_t& step) cons
     step = recorded & step_mask;
 }
 
-Status Producer::event_synchronize(uint32_t event, int64_t deadline) {
+Status Producer::event_synchronize(uint32_t event) {
+    const Status status = event_settle(event, forever);
+    return status != status::success ? status : channel_.take_deferred();
+}
+
+Status Producer::event_settle(uint32_t event, int64_t deadline) {
     if (event == 0 || event >= FIKIT_MAX_EVENTS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
     const uint64_t recorded = load_acquire(events_[event]);
-    if (const Status status =
-            wait_for(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, deadline))
-        return status;
-    return channel_.take_deferred();
+    return wait_for(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, deadline);
 }
 
 }  // namespace fikit

@@ -109,7 +109,7 @@ class Producer {
     };
 
     Status stream_create(uint32_t flags, int32_t priority, uint32_t& stream);
-    Status stream_destroy(uint32_t stream, int64_t deadline = forever);
+    Status stream_destroy(uint32_t stream);
     // not_ready while work is left; never waits. Who asks again until it is over has waited for it.
     Status stream_query(uint32_t stream);
     // Those that synchronise also tell of what was refused before, once; who settles only waits.
@@ -135,7 +135,8 @@ class Producer {
     Status event_status(uint32_t event) const;  // the same, for who does not wait
     // The step of its latest record.
     void event_step(uint32_t event, uint32_t& stream, uint64_t& step) const;
-    Status event_synchronize(uint32_t event, int64_t deadline = forever);
+    Status event_synchronize(uint32_t event);
+    Status event_settle(uint32_t event, int64_t deadline);
     // Of all streams at once. The event stands for all that was issued so far; `wait` makes a stream wait,
     // and with it all others, and those that are made later.
     Status event_record_everywhere(uint32_t event, bool timing);

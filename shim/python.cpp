@@ -1,7 +1,7 @@
 // fikit._channel: the producer for Python. The one place where it meets nanobind.
 //
 // Methods return CUresult numbers; fikit/errors.py turns them into exceptions. Whatever can wait lets go of
-// the GIL, waits in slices and looks at Python's signals in between, so that Ctrl-C works. The GIL is the
+// the GIL and looks at Python's signals now and then, so that Ctrl-C works. The GIL is the
 // outermost lock: nothing takes it while it holds a lock of the producer.
 #include "python_channel.hpp"
 #include "python_kernel.hpp"
@@ -151,28 +151,28 @@ void bind_streams(ChannelClass& channel) {
             "non_blocking"_a, "priority"_a)
         .def(
             "stream_destroy",
-            // In slices, as what runs in between may destroy a stream, too: a finaliser.
             [](const Channel& self, uint32_t stream) {
-                return in_slices(-1,
-                                 [&](int64_t deadline) { return self->stream_destroy(stream, deadline); });
+                return waiting([&] { return self->stream_destroy(stream); });
             },
             "stream"_a)
         .def(
             "stream_query", [](const Channel& self, uint32_t stream) { return self->stream_query(stream); },
             "stream"_a)
         .def(
-            "stream_synchronize",
+            "stream_settle",
             [](const Channel& self, uint32_t stream, double timeout) {
-                return in_slices(
-                    timeout, [&](int64_t deadline) { return self->stream_synchronize(stream, deadline); });
+                return waiting_for(timeout,
+                                   [&](int64_t deadline) { return self->stream_settle(stream, deadline); });
             },
             "stream"_a, "timeout"_a)
         .def(
-            "synchronize",
+            "settle",
             [](const Channel& self, double timeout) {
-                return in_slices(timeout, [&](int64_t deadline) { return self->synchronize(deadline); });
+                return waiting_for(timeout, [&](int64_t deadline) { return self->settle(deadline); });
             },
-            "timeout"_a, "Negative: no limit. 600 (not ready) once the timeout, in seconds, has passed.")
+            "timeout"_a,
+            "Waits for what was enqueued so far. Negative: no limit. 600 (not ready) once the timeout, in "
+            "seconds, has passed.")
         .def("add_callback", &add_callback, "stream"_a, "function"_a);
 }
 
@@ -206,10 +206,10 @@ void bind_events(ChannelClass& channel) {
             "event_query", [](const Channel& self, uint32_t event) { return self->event_query(event); },
             "event"_a)
         .def(
-            "event_synchronize",
+            "event_settle",
             [](const Channel& self, uint32_t event, double timeout) {
-                return in_slices(timeout,
-                                 [&](int64_t deadline) { return self->event_synchronize(event, deadline); });
+                return waiting_for(timeout,
+                                   [&](int64_t deadline) { return self->event_settle(event, deadline); });
             },
             "event"_a, "timeout"_a)
         .def(
@@ -270,6 +270,9 @@ NB_MODULE(_channel, module) {
                  self->end();
              })
         .def("failure", &Channel::failure, "The sticky error and its text; 0 while the session lives.")
+        .def(
+            "take_deferred", [](const Channel& self) { return self->channel().take_deferred(); },
+            "The asynchronous error that was not reported yet, or 0.")
         .def("deferred_text", &Channel::deferred_text, "What the asynchronous error reported last meant.")
         .def("device_attributes", &device_attributes, "(status, attributes, memory in bytes, UUID, name)")
         .def("limit_reached", &limit_reached, "kind"_a,

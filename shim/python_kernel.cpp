@@ -98,8 +98,7 @@ Status Kernel::launch_with(uint32_t stream, nb::handle grid, nb::handle block, u
     const Status status = producer_->launch(shape, attributes, parameters, 0);
     if (status != status::not_ready || !wait) [[likely]]
         return status;
-    return in_slices(-1,
-                     [&](int64_t slice) { return producer_->launch(shape, attributes, parameters, slice); });
+    return waiting([&] { return producer_->launch(shape, attributes, parameters); });
 }
 
 }  // namespace fikit::python

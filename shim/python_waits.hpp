@@ -1,4 +1,4 @@
-// Waiting from Python: without the GIL, in slices, with a look at Python's signals in between.
+// Waiting from Python: without the GIL, with a look at Python's signals now and then.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,8 +10,6 @@
 #include "channel.hpp"
 
 namespace fikit::python {
-
-inline constexpr int64_t signal_slice_ns = 50'000'000;
 
 // What this thread's waits call now and then, to be ended by its exception; under the GIL.
 inline thread_local PyObject* interrupt = nullptr;
@@ -68,19 +66,12 @@ Status waiting(const Wait& wait) {
     return status;
 }
 
-// Runs `attempt(deadline)` until it is done, or until `timeout` seconds (negative: no limit) have passed.
-template <class Attempt>
-Status in_slices(double timeout, const Attempt& attempt) {
-    const int64_t deadline =
-        timeout < 0 || timeout > 1e9 ? forever : now_ns() + static_cast<int64_t>(timeout * 1e9);
-    for (;;) {
-        const Status status = waiting([&] {
-            const int64_t slice = now_ns() + signal_slice_ns;
-            return attempt(slice < deadline ? slice : deadline);
-        });
-        if (status != status::not_ready || now_ns() >= deadline) return status;
-        if (python_interrupted()) throw nanobind::python_error();
-    }
+// `wait(deadline)` that many seconds away (negative: no limit).
+template <class Wait>
+Status waiting_for(double seconds, const Wait& wait) {
+    const bool limited = seconds >= 0 && seconds <= 1e9;
+    const int64_t deadline = limited ? now_ns() + static_cast<int64_t>(seconds * 1e9) : forever;
+    return waiting([&] { return wait(deadline); });
 }
 
 }  // namespace fikit::python

@@ -61,6 +61,9 @@ class Channel:
     def failure(self) -> tuple[int, str]:
         """The sticky error and its text; 0 while the session lives."""
 
+    def take_deferred(self) -> int:
+        """The asynchronous error that was not reported yet, or 0."""
+
     def deferred_text(self) -> str:
         """What the asynchronous error reported last meant."""
 
@@ -119,11 +122,11 @@ class Channel:
 
     def stream_query(self, stream: int) -> int: ...
 
-    def stream_synchronize(self, stream: int, timeout: float) -> int: ...
+    def stream_settle(self, stream: int, timeout: float) -> int: ...
 
-    def synchronize(self, timeout: float) -> int:
+    def settle(self, timeout: float) -> int:
         """
-        Negative: no limit. 600 (not ready) once the timeout, in seconds, has passed.
+        Waits for what was enqueued so far. Negative: no limit. 600 (not ready) once the timeout, in seconds, has passed.
         """
 
     def add_callback(self, stream: int, function: object) -> int: ...
@@ -138,7 +141,7 @@ class Channel:
 
     def event_query(self, event: int) -> int: ...
 
-    def event_synchronize(self, event: int, timeout: float) -> int: ...
+    def event_settle(self, event: int, timeout: float) -> int: ...
 
     def event_elapsed(self, start: int, end: int) -> tuple[int, float]:
         """(status, milliseconds)"""

@@ -72,8 +72,12 @@ class Core:
         status = wait(timeout)
         if status == NOT_READY:
             return False
-        self.check_synchronized(status, call)
+        self.check_waited(status, call)
         return True
+
+    def check_waited(self, status: int, call: str) -> None:
+        """``check`` behind a wait, which tells of asynchronous errors, too. Each is told once."""
+        self.check_synchronized(status or self.channel.take_deferred(), call)
 
     def wait(self, wait: Callable[[float], int], timeout: float | None, call: str) -> None:
         """``attempt``, with TimeoutError. ``timeout`` in seconds, None: no limit."""

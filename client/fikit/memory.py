@@ -151,7 +151,7 @@ class Memory(DeviceBuffer):
 
     def _drain(self, stream: Stream | None, call: str) -> None:
         handle = handle_in(self._core, stream)
-        self._core.wait(lambda timeout: self._core.channel.stream_synchronize(handle, timeout), None, call)
+        self._core.wait(lambda timeout: self._core.channel.stream_settle(handle, timeout), None, call)
 
 
 def _memory_of(buffer: Buffer) -> memoryview:

@@ -228,11 +228,11 @@ class Session:
 
         Raises TimeoutError after ``timeout`` seconds, CudaError for an asynchronous error.
         """
-        self.core.wait(self.core.channel.synchronize, timeout, "Session.synchronize")
+        self.core.wait(self.core.channel.settle, timeout, "Session.synchronize")
 
     def attempt(self, timeout: float) -> bool:
         """``synchronize`` that says whether it was over within ``timeout`` seconds."""
-        return self.core.attempt(self.core.channel.synchronize, timeout, "Session.synchronize")
+        return self.core.attempt(self.core.channel.settle, timeout, "Session.synchronize")
 
     def close(self) -> None:
         """End the session: the daemon frees all it held. Work that was not waited for may not run."""

@@ -52,7 +52,7 @@ class Stream:
         return self._core.attempt(self._wait, timeout, "Stream.synchronize")
 
     def _wait(self, timeout: float) -> int:
-        return self._core.channel.stream_synchronize(self.handle, timeout)
+        return self._core.channel.stream_settle(self.handle, timeout)
 
     def wait(self, event: Event) -> None:
         """What is enqueued from now on waits for what ``event`` recorded last. The caller does not wait."""
@@ -126,7 +126,7 @@ class Event:
         return self._core.attempt(self._wait, timeout, "Event.synchronize")
 
     def _wait(self, timeout: float) -> int:
-        return self._core.channel.event_synchronize(self.handle, timeout)
+        return self._core.channel.event_settle(self.handle, timeout)
 
     def elapsed(self, start: Event) -> float:
         """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""

@@ -20,6 +20,7 @@ What is not ``async`` never waits unless the channel is full; then it waits for 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "Kernel", "Memory", "Module", "Session", "Stream", "connect"]
 
-_SLICE: Final = 0.1  # seconds
+_FOR_EVER: Final = -1.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -64,13 +65,18 @@ async def _together(function: Callable[P, T], /, *arguments: P.args, **named: P.
     return cast(T, done)
 
 
-async def _finished(attempt: Callable[[float], bool]) -> None:
-    """Until ``attempt`` is over. Cancellable: an abandoned slice does no harm."""
-    if attempt(0.0):
+_waits: Final = trio.CapacityLimiter(math.inf)
+"""However many tasks wait, the one whose work is done goes on."""
+
+
+async def _finished(core: Core, wait: Callable[[float], int], call: str) -> None:
+    """``Core.wait``. A cancelled task abandons its thread, which ends and leaves errors to who waits next."""
+    if core.attempt(wait, 0.0, call):
         await trio.lowlevel.checkpoint()
         return
-    while not await trio.to_thread.run_sync(attempt, _SLICE, abandon_on_cancel=True):
-        pass
+    work = partial(interruptible, trio.from_thread.check_cancelled, partial(wait, _FOR_EVER))
+    status = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_waits)
+    core.check_waited(cast(int, status), call)
 
 
 async def connect(
@@ -102,7 +108,7 @@ class Stream(streams.Stream):
 
     async def synchronize(self) -> None:  # type: ignore[override] # async here
         """Wait until everything enqueued so far has completed. Raises CudaError for an asynchronous error."""
-        await _finished(self.attempt)
+        await _finished(self._core, self._wait, "Stream.synchronize")
 
 
 class Event(streams.Event):
@@ -110,7 +116,7 @@ class Event(streams.Event):
 
     async def synchronize(self) -> None:  # type: ignore[override] # async here
         """Wait for what was recorded last."""
-        await _finished(self.attempt)
+        await _finished(self._core, self._wait, "Event.synchronize")
 
     async def elapsed(self, start: streams.Event) -> float:  # type: ignore[override] # async here
         """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""
@@ -282,7 +288,7 @@ class Session(trio.abc.AsyncResource):
 
     async def synchronize(self) -> None:
         """Wait until everything of this session has completed. Raises CudaError for an asynchronous error."""
-        await _finished(self.blocking.attempt)
+        await _finished(self._core, self._core.channel.settle, "Session.synchronize")
 
     async def aclose(self) -> None:
         """End the session: the daemon frees all it held."""
