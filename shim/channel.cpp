@@ -129,7 +129,9 @@ Channel::~Channel() {
     if (parent && outbox_bytes_ != nullptr) munmap(outbox_bytes_, outbox_size_);
     if (parent && inbox_bytes_ != nullptr) munmap(const_cast<uint8_t*>(inbox_bytes_), inbox_size_);
     if (guard_ != nullptr) munmap(guard_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-    if (lifeline_ >= 0) close(lifeline_);
+    if (lifeline_ < 0) return;
+    if (parent) shutdown(lifeline_, SHUT_RDWR);  // a forked child has it, too
+    close(lifeline_);
 }
 
 // The tail to wait for: room for the record, and for many more, since waking a sleeper costs the executor as

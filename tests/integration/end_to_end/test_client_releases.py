@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
 from collections.abc import Callable
 from types import FrameType
 
@@ -11,10 +12,12 @@ import fikit
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Client
+from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import PTX
 
 pytestmark = pytest.mark.shares_daemon
+
+Program = Callable[[str], subprocess.Popen[str]]
 
 IMAGE = PTX + ".global .align 4 .u32 counter;\n"
 
@@ -103,6 +106,29 @@ def test_what_is_dropped_once_the_session_is_over(session: fikit.Session) -> Non
     kept.clear()
     with pytest.raises(fikit.SessionLostError, match="closed"):
         session.load(PTX)
+
+
+def test_a_dropped_session_ends_although_a_forked_child_lives(daemon: Daemon, program: Program) -> None:
+    watcher = daemon.client()
+    watcher.subscribe()
+    parent = program("""
+import gc, os
+session = fikit.connect(name="dropped")
+end, held = os.pipe()
+if os.fork() == 0:
+    os.close(held)
+    os.read(end, 1)  # until the parent ends
+    os._exit(0)
+print(session.identifier, flush=True)
+del session
+gc.collect()
+input()
+""")
+    assert parent.stdout
+    identifier = parent.stdout.readline().strip()
+    while (event := watcher.receive()[1]).kind != "session_ended" or event.session != identifier:
+        pass
+    assert parent.poll() is None
 
 
 def test_a_stream_may_be_dropped_while_another_waits_to_be_closed(
