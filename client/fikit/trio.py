@@ -47,13 +47,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-_turns: Final[WeakKeyDictionary[Core, trio.CapacityLimiter]] = WeakKeyDictionary()
+_turns: Final = trio.lowlevel.RunVar[WeakKeyDictionary[Core, trio.CapacityLimiter]]("fikit turns")
+"""A run's own: what it has abandoned gives nothing back once it is over."""
 
 
 async def _call(core: Core, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """What waits for an answer. A cancelled task abandons it; what it returns then is dropped."""
     # A session has one call at a time, so those that are abandoned take no more than one of the threads.
-    turn = _turns.setdefault(core, trio.CapacityLimiter(1))
+    try:
+        turns = _turns.get()
+    except LookupError:
+        _turns.set(turns := WeakKeyDictionary())
+    turn = turns.setdefault(core, trio.CapacityLimiter(1))
     call = partial(function, *arguments, **named)
     return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=turn)
 

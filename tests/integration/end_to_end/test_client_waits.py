@@ -10,9 +10,10 @@ import fikit
 import fikit.trio
 import pytest
 import trio
+from fikit import protocol as p
 from trio.testing import wait_all_tasks_blocked
 
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import PTX
 
 pytestmark = pytest.mark.shares_daemon
@@ -89,3 +90,22 @@ async def test_many_tasks_may_wait(daemon: Daemon) -> None:
             with trio.fail_after(PATIENCE_SECONDS):
                 assert await memory.read(stream=free) == b"\1\1\1\1"
             opened.set()
+
+
+def test_a_session_outlives_the_run_that_opened_it(daemon: Daemon, client: Client) -> None:
+    async def abandon() -> fikit.trio.Session:
+        session = await fikit.trio.connect(socket=daemon.socket)
+        assert client.ask(p.Pause(target=session.identifier)) == p.Done()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.allocate, 4)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        return session
+
+    async def go_on(session: fikit.trio.Session) -> None:
+        async with session:
+            assert client.ask(p.Resume(target=session.identifier)) == p.Done()
+            with trio.fail_after(PATIENCE_SECONDS):
+                (await session.allocate(4)).free()
+
+    trio.run(go_on, trio.run(abandon))
