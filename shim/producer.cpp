@@ -483,8 +483,8 @@ void Producer::event_step(uint32_t event, uint32_t& stream, uint64_t& step) cons
     step = recorded & step_mask;
 }
 
-Status Producer::event_synchronize(uint32_t event) {
-    const Status status = event_settle(event, forever);
+Status Producer::event_synchronize(uint32_t event, int64_t deadline) {
+    const Status status = event_settle(event, deadline);
     return status != status::success ? status : channel_.take_deferred();
 }
 

@@ -135,8 +135,8 @@ class Producer {
     Status event_status(uint32_t event) const;  // the same, for who does not wait
     // The step of its latest record.
     void event_step(uint32_t event, uint32_t& stream, uint64_t& step) const;
-    Status event_synchronize(uint32_t event);
-    Status event_settle(uint32_t event, int64_t deadline);
+    Status event_synchronize(uint32_t event, int64_t deadline = forever);
+    Status event_settle(uint32_t event, int64_t deadline = forever);
     // Of all streams at once. The event stands for all that was issued so far; `wait` makes a stream wait,
     // and with it all others, and those that are made later.
     Status event_record_everywhere(uint32_t event, bool timing);
