@@ -135,9 +135,10 @@ class Fikit final : public Levels {
 
     inline void opened(unsigned session, int level, double weight, Nanoseconds now) override;
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
-        if (sessions_[session].level == highest_level) discharge(session);
+        const bool was = sessions_[session].level == highest_level, is = level == highest_level;
+        if (was && !is) discharge(session);
         Levels::changed(session, level, weight, now);
-        if (level == highest_level) enlist(session, now);
+        if (is && !was) enlist(session, now);
     }
     void closed(unsigned session, Nanoseconds now) override {
         if (sessions_[session].level == highest_level) discharge(session);

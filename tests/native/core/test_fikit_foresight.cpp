@@ -212,6 +212,8 @@ void counts_outlast_the_priority() {
     CHECK_EQUAL(policy->statistics(0).met, before.met);
     const SessionStatistics after = answers();
     CHECK(after.predicted > before.predicted && after.met > before.met);
+    policy->changed(0, 0, 2, now);  // it is of that priority: nothing is forgotten
+    CHECK_EQUAL(answers().predicted - after.predicted, 600);
 }
 
 }  // namespace
