@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,11 @@ def daemon(device: str, configuration: str = "") -> Iterator[Path]:
             options += ["--config", str(place / "fikitd.toml")]
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified, (place / "log").open("wb") as log:
             notified.bind(environment["NOTIFY_SOCKET"])
-            notified.settimeout(START_SECONDS)
             process = subprocess.Popen(
                 [*command, *options], env=environment, stderr=log, start_new_session=True
             )
             try:
-                while b"READY=1" not in notified.recv(4096):
-                    pass
+                _await_ready(notified, process, place / "log")
                 yield place / "fikitd.sock"
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -60,6 +59,19 @@ def daemon(device: str, configuration: str = "") -> Iterator[Path]:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def _await_ready(notified: socket.socket, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Raises RuntimeError with what a daemon said last that ended instead, TimeoutError."""
+    notified.settimeout(0.1)
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        with suppress(TimeoutError):
+            if b"READY=1" in notified.recv(4096):
+                return
+        if process.poll() is not None:
+            raise RuntimeError(f"the daemon ended with {process.returncode}: {log.read_text()[-300:]}")
+    raise TimeoutError(f"the daemon is not ready after {START_SECONDS} s")
 
 
 def explained(place: Path, session: str | None = None) -> dict[str, Any] | None:

@@ -45,6 +45,11 @@ max_jobs = 20
 DEADLINE_SECONDS = 20.0
 
 
+def heed_hangups() -> None:
+    """In a child before it starts: SIGHUP ends it, though who started us ignores that, as nohup does."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Client:
     """Asks one thing at a time, and keeps the descriptors that came."""
 

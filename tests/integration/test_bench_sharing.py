@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench import build
+from bench.daemon import daemon
 
 NATIVE = build.ROOT / "build/release/bench"
 
@@ -96,3 +97,9 @@ def test_several_low_tenants_count_together(traces: Path, tmp_path: Path) -> Non
     assert rows["alone"]["lp_steps_per_second"] < 1.2 * 1e3 / 1.2
     assert 0.1 < rows["fikitd-strict"]["lp_ratio"] < 1.2
     assert rows["streams"]["lp_of_bound"] == 1.0
+
+
+def test_a_daemon_that_does_not_start_is_told_at_once() -> None:
+    settings = '[scheduling]\npolicy = "none such"\n'
+    with pytest.raises(RuntimeError, match="none such"), daemon("sim", settings):
+        pytest.fail("it is ready")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import heed_hangups
+
 STUCK = """
 import os, sys, time
 with open(sys.argv[1] + ".part", "w") as file:
@@ -32,7 +34,7 @@ with phases.measured([task], 1.0):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_tenant_that_is_stuck_ends_with_whoever_started_it(tmp_path: Path, number: int) -> None:
     told = tmp_path / "pid"
-    demo = subprocess.Popen([sys.executable, "-c", DEMO, STUCK, str(told)])
+    demo = subprocess.Popen([sys.executable, "-c", DEMO, STUCK, str(told)], preexec_fn=heed_hangups)
     try:
         deadline = time.monotonic() + 30
         while not told.exists() and time.monotonic() < deadline:

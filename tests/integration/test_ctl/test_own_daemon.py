@@ -17,6 +17,8 @@ from typing import Final
 
 import pytest
 
+from tests.integration.conftest import heed_hangups
+
 DAEMON: Final = textwrap.dedent(
     """
     import os, signal, socket, subprocess, sys
@@ -55,6 +57,7 @@ def start(daemon: str, directory: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_hangups,
     )
 
 
