@@ -33,8 +33,10 @@ class Channel {
         if (status != status::success)
             throw std::runtime_error("the channel cannot be used: error " + std::to_string(status));
         producer->channel().set_interrupted(&python_interrupted);
-        // Its threads may be waiting for the GIL.
+        // Its threads may be waiting for the GIL; and this may be one that runs on while the interpreter
+        // ends.
         producer_.reset(producer, [](Producer* last) {
+            const Away counted;
             const nb::gil_scoped_release released;
             end(last);
         });
