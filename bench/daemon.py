@@ -8,17 +8,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fikit import protocol
 from fikit.control import Connection
+from fikitctl.failures import CommandError
+from fikitctl.own_daemon import await_ready, last_words
 from msgspec import to_builtins
 
-START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
 
@@ -50,7 +50,10 @@ def daemon(device: str, configuration: str = "") -> Iterator[Path]:
                 [*command, *options], env=environment, stderr=log, start_new_session=True
             )
             try:
-                _await_ready(notified, process, place / "log")
+                try:
+                    await_ready(notified, process)
+                except CommandError as error:
+                    raise RuntimeError(f"{error.message}{last_words(place)}") from error
                 yield place / "fikitd.sock"
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -59,19 +62,6 @@ def daemon(device: str, configuration: str = "") -> Iterator[Path]:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-
-
-def _await_ready(notified: socket.socket, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Raises RuntimeError with what a daemon said last that ended instead, TimeoutError."""
-    notified.settimeout(0.1)
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        with suppress(TimeoutError):
-            if b"READY=1" in notified.recv(4096):
-                return
-        if process.poll() is not None:
-            raise RuntimeError(f"the daemon ended with {process.returncode}: {log.read_text()[-300:]}")
-    raise TimeoutError(f"the daemon is not ready after {START_SECONDS} s")
 
 
 def explained(place: Path, session: str | None = None) -> dict[str, Any] | None:

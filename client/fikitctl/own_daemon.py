@@ -45,13 +45,13 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as readiness:
                 readiness.bind(str(place / "notify"))
                 daemon = _start(place, device, program, libc)
-                _await_ready(readiness, daemon)
+                await_ready(readiness, daemon)
             yield str(place / "fikitd.sock")
         except CommandError as error:
             if error.exit_code != ExitCode.UNREACHABLE:
                 raise
             # Its log goes with its place.
-            message = f"{error.message}{_last_words(place)}"
+            message = f"{error.message}{last_words(place)}"
             raise CommandError(error.exit_code, error.code, message) from error
         finally:
             # Impatience must not leave anything behind.
@@ -104,7 +104,8 @@ def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) 
         )
 
 
-def _await_ready(readiness: socket.socket, daemon: subprocess.Popen[bytes]) -> None:
+def await_ready(readiness: socket.socket, daemon: subprocess.Popen[bytes]) -> None:
+    """Until it tells its NOTIFY_SOCKET that it is ready. Raises CommandError if it does not, or ends."""
     pidfd = os.pidfd_open(daemon.pid)
     try:
         while True:
@@ -118,7 +119,7 @@ def _await_ready(readiness: socket.socket, daemon: subprocess.Popen[bytes]) -> N
         os.close(pidfd)
 
 
-def _last_words(place: Path) -> str:
+def last_words(place: Path) -> str:
     """What the daemon's log ends with, to be put after a message."""
     last = (place / "log").read_text(errors="replace").strip()[-2000:]
     return f"; its log ends with:\n{last}" if last else "; its log is empty"

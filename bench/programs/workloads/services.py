@@ -49,17 +49,8 @@ def asked():
     return step
 
 
-def asked_at_random():
-    """Answers of `polling`, 3 ms after one another in the mean."""
-    step = service("polling")()
-    random.seed(7)
-    step.pause_s = lambda: random.expovariate(1 / 0.003)
-    return step
-
-
 WORKLOADS = {
     **runpy.run_path(str(HERE / "models.py"))["WORKLOADS"],
     **{name: service(name) for name in NAMES},
     "asked": asked,
-    "asked_at_random": asked_at_random,
 }
