@@ -67,7 +67,8 @@ void who_pauses_differently_is_awaited_whenever_it_was() {
     CHECK(pauses.look_at(now + 200 * us) > now + 28 * ms);
 }
 
-// By how long its latest pauses were one in ten ends where none was expected.
+// By how long its latest pauses were one in ten (of 1 ms) and three in ten (of 3 ms) end where none was
+// expected.
 void who_is_asked_at_random_and_often_is_awaited_all_the_time() {
     const auto slept = [](int64_t mean) {
         Pauses pauses;
