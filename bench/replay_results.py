@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from fikitctl.demonstration.workloads import Workload, load_workload
+from fikitctl.demonstration.workloads import Workload, load_workload, load_workloads, workload_names
 
 from bench import machine
 from bench.build import ROOT
@@ -140,6 +140,16 @@ def recorded() -> tuple[list[Workload], list[Workload]]:
     return [load_workload(name) for name in HIGH], [load_workload(name) for name in LOW]
 
 
+def more() -> tuple[list[Workload], list[Workload]]:
+    """Inference and training of other kinds, and an LLM that is in both (traces/h200_more.json.gz)."""
+    path = ROOT / "bench" / "traces" / "h200_more.json.gz"
+    both, low = ["llama8b_decode"], ["science"]
+    names = workload_names(path)
+    low += [name for name in names if name.endswith("_train")]
+    high = [name for name in names if name not in (*low, *both)]
+    return load_workloads([*high, *both], path), load_workloads([*low, *both], path)
+
+
 Kinds = Callable[[], tuple[Sequence[Workload | Varied], Sequence[Workload]]]
 WORKLOADS: Final[dict[str, Kinds]] = {
     "recorded": recorded,
@@ -154,6 +164,7 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "concurrent": concurrent,
     "drawn": drawn,
     "services": services,
+    "more": more,
 }
 
 
@@ -268,6 +279,7 @@ PARTS: Final = (
         ("fikit", "streams", "strict"),
     ),
     Part("-drawn", "programs drawn at random (bench/drawn.py)", "drawn", ("fikit", "streams", "strict")),
+    Part("-more", "24 services and 16 trainings recorded later", "more", ("fikit",)),
     Part("-made", "made-up pairs (bench/made.py)", "made"),
     Part("-varied", "programs that do not repeat (bench/varied.py)", "varied"),
     Part("-real", "real kernels (bench/real.py)", "real"),

@@ -148,10 +148,19 @@ inline Nanoseconds Gate::guess(const Session& session) const {
     return session.high && session.usual > 0 ? std::min(session.usual, most) : most;
 }
 
-inline void Gate::describe(const Session& session, Work& work) const {
+// Where its duration is learnt.
+inline KernelEntry* Gate::describe(const Session& session, Work& work) {
     const Operation& operation = session.program->operations[session.next];
-    const KernelEntry* kernel = session.kernels[session.next];
+    KernelEntry* kernel = session.kernels[session.next];
     work = kernel != nullptr ? kernel->work : Work{};
+    if (kernel != nullptr && kernel->mixed && !operation.joined) [[unlikely]] {
+        kernel = &behind(session.streams[operation.stream].before, *kernel, [&](uint64_t key) -> KernelEntry& {
+            KernelEntry& entry = kernels_[key];
+            entry.key = key;
+            return entry;
+        });
+        if (kernel->known()) work = kernel->work;
+    }
     if (operation.joined) {
         work.whole = true;
         work.expected = work.expected > 0 ? work.expected : settings_.bounds.in_flight;
@@ -167,6 +176,7 @@ inline void Gate::describe(const Session& session, Work& work) const {
     }
     work.gated = !session.high;
     work.stream = static_cast<uint8_t>(operation.stream % scheduling::streams_told_apart);
+    return kernel;
 }
 
 inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
@@ -174,8 +184,8 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     const Operation& operation = session.program->operations[session.next];
     Stream& stream = session.streams[operation.stream];
     Step& step = stream.steps.add();
-    step.kernel = session.kernels[session.next];
-    describe(session, step.work);
+    step.kernel = describe(session, step.work);
+    if (step.kernel != nullptr) stream.before.launched(step.work.key);
     step.work.partition = static_cast<uint8_t>(partition);
     step.multiprocessors = partition == 0 ? uint16_t{0} : settings_.bounds.partitions[partition - 1];
     step.sampled = step.kernel != nullptr &&

@@ -37,6 +37,7 @@ class Gate {
         uint32_t unmarked = 0;                            // so many of the last have no mark behind them
         Ring<uint32_t> marks;                             // how many steps each covers
         uint16_t multiprocessors = sim::model::sm_count;  // where its last step went
+        Predecessors before;
     };
     struct Session {
         const Program* program = nullptr;
@@ -87,7 +88,7 @@ class Gate {
     Nanoseconds mark(Session& session, bool force);
     Nanoseconds synchronise(Session& session);
     Nanoseconds guess(const Session& session) const;
-    void describe(const Session& session, scheduling::Work& work) const;
+    KernelEntry* describe(const Session& session, scheduling::Work& work);
     void observe(const Notice& notice);
     void complete(const Completion& completion);
     double begun_work(const Session& session, Nanoseconds now) const;

@@ -204,7 +204,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                                              timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0) {
+        if (entry.kernel != nullptr && entry.kernel->work.key == entry.work.key && measured > 0) {
             profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
             const Nanoseconds shortest = entry.kernel->shortest;
             session.usual += session.usual == 0 ? shortest : (shortest - session.usual) / 16;

@@ -223,6 +223,7 @@ class Core {
 
     // issue.cpp
     bool prepare_launch(Session& session);
+    void tell_apart(Session& session);
     Nanoseconds guess(const Session& session) const;
     struct KernelIdentity {
         uint64_t hash = 0;

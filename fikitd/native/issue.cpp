@@ -116,6 +116,19 @@ Core::KernelIdentity Core::variant_of(const SessionFunction& function, const Lau
     return variants_[key] = {KernelNames::hash_of(name), names_.index_of(name)};
 }
 
+// What the head's kernel comes behind tells how long it takes.
+void Core::tell_apart(Session& session) {
+    const SessionStream& stream = *session.streams[session.head->record().stream];
+    bool fresh = false;
+    KernelEntry& entry = behind(stream.before, *session.head_kernel,
+                                [&](uint64_t key) -> KernelEntry& { return profile_.find(key, fresh); });
+    session.head_kernel = &entry;
+    if (!entry.known()) return;
+    const bool whole = session.head_work.whole;
+    session.head_work = entry.work;
+    session.head_work.whole |= whole;
+}
+
 // Fills head_work and head_kernel. False: the launch was refused.
 bool Core::prepare_launch(Session& session) {
     const auto& launch = session.head->as<fikit_launch>();
@@ -135,6 +148,8 @@ bool Core::prepare_launch(Session& session) {
     work = function.last_kernel->work;
     session.head_kernel = function.last_kernel;
     if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
+    if (session.head_kernel->mixed) [[unlikely]]
+        tell_apart(session);
     work.expected = work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : guess(session);
     return true;
 }
@@ -283,7 +298,7 @@ void Core::issue(Session& session, uint8_t where) {
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL, high = session.level == scheduling::highest_level;
     const Nanoseconds began = now_;
-    if (session.head_kernel != nullptr && session.head_kernel->key != session.head_work.key) [[unlikely]]
+    if (session.head_kernel != nullptr && session.head_kernel->work.key != session.head_work.key) [[unlikely]]
         session.head_kernel = nullptr;  // it has waited, and another kernel has its entry
     if ((record.flags & FIKIT_WAITED) != 0 && high)
         policy_->awaited(session.index, (record.flags & FIKIT_FOUND) != 0, now_);
@@ -306,8 +321,9 @@ void Core::issue(Session& session, uint8_t where) {
     if (session.head_kernel != nullptr) {
         const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
         if (sampled && session.last_key != 0)
-            session.head_kernel->follows(session.last_key, arrived - session.last_launch);
-        session.last_key = session.head_kernel->key;
+            session.head_kernel->of_key().follows(session.last_key, arrived - session.last_launch);
+        session.last_key = session.head_work.key;
+        stream.before.launched(session.last_key);
         session.last_launch = now_;
     }
 
@@ -344,7 +360,8 @@ void Core::issue(Session& session, uint8_t where) {
 // SMs next to each other. Nothing was issued; the gate decides again, for the whole GPU.
 void Core::decide_again(Session& session, SessionStream& stream, uint32_t handle, int32_t timer) {
     session.head_work.whole = true;
-    if (session.head_kernel != nullptr) session.head_kernel->work.whole = true;
+    if (session.head_kernel != nullptr)
+        session.head_kernel->work.whole = session.head_kernel->of_key().work.whole = true;
     // The other lane has to be ordered as this one was.
     stream.legacy_seen = UINT64_MAX;
     if (handle == 0)

@@ -24,6 +24,8 @@ static std::array<uint32_t, size> in_order(std::array<uint32_t, size> values, ui
 }
 
 void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanoseconds others) {
+    // Who told how long it takes learns how long it did.
+    if (!known() && any != nullptr && any->key == work.key) any->measured(duration, multiprocessors, others);
     const auto on_all = [&](Nanoseconds time) {  // it took more waves than on all of them
         if (multiprocessors != 0) time = time * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
         return static_cast<uint32_t>(std::clamp<Nanoseconds>(time, 1, UINT32_MAX));
@@ -61,6 +63,8 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const bool accident =
         known() && recent < window && surely[count - 1] / 2 > median && surely[count - 2] / 2 <= median;
     p95 = std::max(median, surely[count - 1 - accident]);
+    if (count >= mixed_after)  // an accident is not enough
+        mixed = mixed || surely[count - 2] - surely[1] > std::max(mixed_by, surely[1] / 2);
     // The first one beside nothing counts, whatever those before it were.
     if (shortest == 0 || (undisturbed == 1 && !disturbed))
         shortest = told;
@@ -71,9 +75,9 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     tell();
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;
-    interval = moved > median / 4 || (far && wrong < varies) || accident || doubtful()
-                   ? 1
-                   : std::min(interval * 2, rarely());
+    const bool unsettled = moved > median / 4 || (far && wrong < varies) || accident || doubtful();
+    // There are many entries of what a key comes behind: that would be half of all that is measured.
+    interval = unsettled && any == nullptr ? 1 : std::min(interval * 2, rarely());
     if (!known() || interval == 1) until_sample = 0;
     // Kernels that a program launches once a step became known in the same one. From the next time on each is
     // measured in a step of its own.
@@ -90,6 +94,17 @@ void KernelEntry::recall(uint32_t measured, uint32_t usual, uint32_t longest, ui
     shortest = least = undisturbed_time != 0 ? undisturbed_time : usual;
     durations = {p95, shortest, median};
     sure = durations;
+    tell();
+}
+
+// Begins as an entry of some launches of a key. The first one is not measured: there may be no other.
+void KernelEntry::is_part_of(KernelEntry& all) {
+    any = &all;
+    shape = all.shape;
+    name = all.name;
+    waves = all.waves;
+    work = all.work;
+    if (samples == 0) until_sample = 1;
     tell();
 }
 

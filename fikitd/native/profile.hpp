@@ -51,6 +51,22 @@ struct KernelGap {
     void measured(Nanoseconds time);
 };
 
+// The kernels that were launched last on a stream.
+class Predecessors {
+  public:
+    void launched(uint64_t key) { keys_[next_++ % count] = key; }
+    uint64_t hash() const {
+        uint64_t hash = 0;
+        for (uint32_t at = 0; at < count; ++at) hash = mix(hash, keys_[(next_ + at) % count]);
+        return hash;
+    }
+
+  private:
+    static constexpr uint32_t count = 4;
+    std::array<uint64_t, count> keys_{};
+    uint32_t next_ = 0;
+};
+
 struct KernelEntry {
     static constexpr uint32_t window = 16;
     static constexpr uint32_t known_after = 3;
@@ -59,6 +75,7 @@ struct KernelEntry {
     static constexpr uint32_t worth = 2'560'000;  // ns of launches for each one that is measured are enough
     static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
     static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often
+    static constexpr uint32_t mixed_after = 8, mixed_by = 20'000;  // measured launches; ns
 
     uint64_t key = 0;
     KernelShape shape;
@@ -75,6 +92,9 @@ struct KernelEntry {
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool changed = false;                    // listed in Profile
     bool launched = false;                   // since its place was last wanted
+    // Its launches take times that the key does not tell apart: there are entries of what it comes behind.
+    bool mixed = false;
+    KernelEntry* any = nullptr;  // of such an entry: that of all launches of the key, as long as it has it
     std::array<uint32_t, window> durations{}, sure{};  // sure: without what others may have taken
     std::array<KernelGap, 2> gaps{};                   // after the kernels that mostly come before this one
 
@@ -110,10 +130,23 @@ struct KernelEntry {
     void follows(uint64_t before, Nanoseconds time);
     // What another executor has measured of it, as if that had been here.
     void recall(uint32_t measured, uint32_t usual, uint32_t longest, uint32_t undisturbed_time);
+    KernelEntry& of_key() { return any != nullptr && any->key == work.key ? *any : *this; }
+    void is_part_of(KernelEntry& all);
     void tell();  // brings `work` up to date
     void sample_again();
     void forget();
 };
+
+// The entry of a launch that comes behind others. A key does not always tell a length: kernels that cover the
+// GPU with a block for each SM, which take one tile after another (matrix products and attention of the
+// libraries for Hopper), have one grid for all sizes. As programs repeat themselves, what comes before tells.
+template <class Find>
+KernelEntry& behind(const Predecessors& before, KernelEntry& all, Find find) {
+    all.launched = true;
+    KernelEntry& entry = find(mix(all.key, before.hash()));
+    if (&entry != &all && entry.any != &all) entry.is_part_of(all);
+    return entry;
+}
 
 class Profile {
   public:
@@ -150,9 +183,10 @@ class Profile {
     void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors,
                   Nanoseconds others = 0) {
         entry.measured(duration, multiprocessors, others);
-        if (entry.changed) return;
-        entry.changed = true;
-        changed_.push_back(&entry);
+        KernelEntry& told = entry.any != nullptr ? *entry.any : entry;
+        if (told.changed) return;
+        told.changed = true;
+        changed_.push_back(&told);
     }
     // Visits entries that were measured since they were last visited, so many at most. False: there are no
     // more.

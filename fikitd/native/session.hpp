@@ -119,6 +119,7 @@ struct alignas(64) SessionStream {
     std::array<Lane*, 1 + scheduling::max_partitions> lanes{};
     Lane* lane = nullptr;  // where its last step went
     CUevent hop = nullptr;
+    Predecessors before;
     uint64_t issued = 0, marked = 0, completed = 0;
     Nanoseconds stands_since = 0;  // while active: its oldest step is in flight, or could run, since then
     Marks marks;

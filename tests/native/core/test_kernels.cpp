@@ -1,5 +1,6 @@
 // What makes two launches the same kernel for the profile, and how long it knows them.
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -151,6 +152,44 @@ void what_is_learnt_meanwhile_is_told_next_time() {
     CHECK(!taken.empty());
 }
 
+
+// A kernel whose length the key does not tell counts as what it takes behind those that it comes behind: also
+// where it is not measured, and to whom it is charged.
+void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const auto usage = [&] {
+        SessionUsage told;
+        rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
+        return told;
+    };
+    // Behind such a row a launch lasts so long: for how long it counts, and whether it was measured.
+    const auto charged = [&](uint32_t row, float milliseconds) {
+        null_driver::set_elapsed(0.02f);
+        for (uint32_t i = 0; i < 4; ++i) launch(tenant, 0, row + i);
+        rig.settle();
+        const SessionUsage before = usage();
+        null_driver::set_elapsed(milliseconds);
+        launch(tenant);
+        rig.settle();
+        const SessionUsage after = usage();
+        return std::pair(after.gpu_ns - before.gpu_ns, after.measured > before.measured);
+    };
+    for (int i = 0; i < 40; ++i) {
+        charged(10, 0.1f);
+        charged(20, 0.3f);
+    }
+    const auto unmeasured = [&](uint32_t row) {
+        for (int i = 0; i < 8; ++i)
+            if (const auto [time, measured] = charged(row, 0.2f); !measured) return time;
+        return int64_t{0};
+    };
+    CHECK(std::abs(unmeasured(10) - 91'000) < 3'000);  // 10 us of it are the timers'
+    CHECK(std::abs(unmeasured(20) - 291'000) < 3'000);
+    std::vector<KernelMeasurement> told;
+    rig.while_turning([&] { told = rig.core().take_profiles(); });
+    CHECK_EQUAL(told.size(), 9u);
+}
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -160,6 +199,7 @@ int main(int count, char** arguments) {
         CASE(no_stream_is_used_before_that_of_a_first_session_of_high_priority),
         CASE(who_has_lost_its_place_is_found_anew),
         CASE(what_is_learnt_meanwhile_is_told_next_time),
+        CASE(a_kernel_of_several_lengths_counts_as_what_it_takes_there),
     };
     return run_cases(cases, count, arguments);
 }

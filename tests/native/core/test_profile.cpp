@@ -346,6 +346,49 @@ void changed_entries_are_visited_once() {
     CHECK(!profile.visit_changed(3, visit));
     CHECK_EQUAL(seen, 7);
 }
+
+// One key, two lengths: told apart by the kernels before. The first launch behind some is not measured, as there
+// may be no other, and until enough are known the key's own entry tells, and learns.
+void kernels_of_several_lengths_are_told_apart_by_what_they_come_behind() {
+    Profile profile;
+    bool fresh = false;
+    const auto find = [&](uint64_t key) -> KernelEntry& { return profile.find(key, fresh); };
+    KernelEntry& all = find(7);
+    all.work.key = 7;
+    for (int i = 0; i < 16; ++i) all.measured(i == 9 ? 900'000 : 100'000 + i * 1000);
+    CHECK(!all.mixed);  // an accident, and what they vary by
+    for (int i = 0; i < 2; ++i) all.measured(300'000);
+    CHECK(all.mixed);
+    Predecessors one, other;
+    for (const uint64_t key : {1, 2, 3, 4}) one.launched(key);
+    for (const uint64_t key : {1, 2, 4, 3}) other.launched(key);
+    KernelEntry& behind_one = behind(one, all, find);
+    CHECK(&behind_one != &all && &behind_one == &behind(one, all, find));
+    CHECK(&behind_one != &behind(other, all, find));
+    one.launched(1);
+    CHECK(&behind_one != &behind(one, all, find));
+    CHECK(!behind_one.sample_now());
+    const uint32_t before = all.samples;
+    for (uint32_t i = 1; i <= 3; ++i) {
+        CHECK(!behind_one.known() && behind_one.sample_now());
+        profile.measured(behind_one, 90'000, 0);
+        CHECK_EQUAL(all.samples, before + i);
+    }
+    CHECK(behind_one.known() && !behind_one.sample_now());
+    CHECK_EQUAL(behind_one.work.expected, 90'000);
+    CHECK_EQUAL(behind_one.work.longest, 90'000);
+    CHECK_EQUAL(behind_one.work.key, 7u);
+    profile.measured(behind_one, 400'000, 0);
+    CHECK_EQUAL(all.samples, before + 3);
+    int seen = 0;
+    profile.visit_changed(10, [&](const KernelEntry& entry) { seen += &entry == &all ? 1 : 100; });
+    CHECK_EQUAL(seen, 1);
+    all = {};  // another kernel has its place
+    all.key = 8;
+    profile.measured(behind_one, 400'000, 0);
+    CHECK_EQUAL(all.samples, 0u);
+    CHECK(&behind_one.of_key() == &behind_one);
+}
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -364,6 +407,7 @@ int main(int count, char** arguments) {
         CASE(a_full_profile_gives_way_to_new_kernels),
         CASE(keys_tell_shapes_apart),
         CASE(changed_entries_are_visited_once),
+        CASE(kernels_of_several_lengths_are_told_apart_by_what_they_come_behind),
     };
     return run_cases(cases, count, arguments);
 }
