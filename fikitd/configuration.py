@@ -111,7 +111,7 @@ class ExecutorSection(Section, frozen=True):
         Meta(
             description="Work of a session that is over may go on this long. Then its executor, which "
             "takes no more sessions after a second of it, is killed if it has no other, or one of them has "
-            "waited for the driver as long."
+            "waited for the driver as long, or no work of any of them has ended for as long."
         ),
     ] = 10.0
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20

@@ -67,6 +67,8 @@ class Session:
     """Its streams that wait for a host function to return."""
     call_ns: int = 0
     """So long a call of it has waited for the driver."""
+    overdue_ns: int = 0
+    """So long none of its work on the GPU has ended, though some should have."""
     missed: int = 0
     """Heartbeats in a row that did not list it."""
     changing: trio.Lock = field(default_factory=trio.Lock)
@@ -95,6 +97,7 @@ class Session:
             opened_unix=self.note.opened_unix,
             host_functions=self.host_functions,
             call_ns=self.call_ns,
+            overdue_ns=self.overdue_ns,
             usage=self.usage,
             usage_unix=self.usage_unix,
         )

@@ -258,10 +258,12 @@ class Sessions:
         for session in [each for each in self.living.values() if each.executor is executor]:
             if (now := listed.get(session.session)) is not None:
                 session.usage, session.gate, session.usage_unix = now.usage, now.gate, time.time()
-                session.host_functions, session.call_ns, session.missed = now.host_functions, now.call_ns, 0
+                session.host_functions, session.call_ns = now.host_functions, now.call_ns
+                session.overdue_ns, session.missed = now.overdue_ns, 0
                 continue
             if session.session in attached.ending:
-                session.state, session.host_functions, session.call_ns, session.missed = "ending", 0, 0, 0
+                session.state, session.host_functions, session.call_ns = "ending", 0, 0
+                session.overdue_ns = session.missed = 0
                 continue
             session.missed += 1
             if session.missed >= MISSED_BEATS:

@@ -30,6 +30,7 @@ class SessionState(msgspec.Struct, frozen=True):
     memory_limit_bytes: int
     host_functions: int
     call_ns: int
+    overdue_ns: int
     usage: Usage
     gate: GateStatistics
 

@@ -117,6 +117,7 @@ class AttachedSession(Struct, frozen=True, kw_only=True):
     memory_limit_bytes: Bytes
     host_functions: Count = 0
     call_ns: Count = 0
+    overdue_ns: Count = 0
     usage: Usage
     gate: GateStatistics = GateStatistics()
 

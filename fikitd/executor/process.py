@@ -273,6 +273,7 @@ class ExecutorProcess:
                     memory_limit_bytes=state.memory_limit_bytes,
                     host_functions=state.host_functions,
                     call_ns=state.call_ns,
+                    overdue_ns=state.overdue_ns,
                     usage=state.usage,
                     gate=state.gate,
                 )

@@ -397,7 +397,9 @@ class Supervisor:
         if not executor.outlived_told:
             executor.outlived_told = True
             self._warn("session_outlived", executor, session=attached.outlived)
-        if any(each.call_ns >= seconds * 1e9 for each in attached.sessions):
+        working = [each.overdue_ns for each in attached.sessions if each.overdue_ns > 0]
+        stands = min(working, default=0)  # it may have all that the others' kernels need of the GPU
+        if max([stands, *(each.call_ns for each in attached.sessions)]) >= seconds * 1e9:
             self.kill(executor, f"{gone}, and held up others")
         elif not attached.sessions and not executor.attaching:
             self.kill(executor, gone)

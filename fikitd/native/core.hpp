@@ -107,6 +107,7 @@ struct SessionSnapshot {
     Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
     uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
     Nanoseconds call_ns = 0;         // so long a call of it has waited for the driver, but to compile
+    Nanoseconds overdue_ns = 0;      // so long none of its steps in flight has ended, though one should have
 };
 
 struct EndedSession {

@@ -38,6 +38,14 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     if (session.call_since != 0 &&
         (session.waits_to_load || session.call_pending.load(std::memory_order_acquire)))
         snapshot.call_ns = clock_.to_host(clock_.now() - session.call_since);
+    Nanoseconds due = 0;
+    for (const uint32_t handle : session.active) {
+        const SessionStream& stream = *session.streams[handle];
+        const Nanoseconds takes = stream.queue->empty() ? 0 : stream.queue->front().work.expected;
+        due = std::max(due, stream.stands_since + takes);
+    }
+    if (!session.active.empty())
+        snapshot.overdue_ns = clock_.to_host(std::max<Nanoseconds>(0, clock_.now() - due));
     return snapshot;
 }
 

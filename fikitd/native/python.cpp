@@ -78,6 +78,7 @@ nb::dict describe(const SessionSnapshot& session) {
     all["memory_limit_bytes"] = session.memory_limit;
     all["host_functions"] = session.host_functions;
     all["call_ns"] = session.call_ns;
+    all["overdue_ns"] = session.overdue_ns;
     all["usage"] = usage;
     all["gate"] = describe_gate(session);
     return all;

@@ -31,6 +31,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     """Its streams that wait for a host function to return."""
     call_ns: Count = 0
     """So long a call of it has waited for the driver, which loads code once no kernel runs there."""
+    overdue_ns: Count = 0
+    """So long none of its work on the GPU has ended, though some should have."""
     usage: Usage
     usage_unix: float = 0.0
     """When its usage was that: executors tell with each heartbeat."""

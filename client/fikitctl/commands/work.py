@@ -27,7 +27,7 @@ from fikitctl.verb import Verb
 
 Work = JobRecord | SessionRecord
 _ACTIVE: Final = ("queued", "running", "paused")
-_LONG_CALL_NS: Final = 2_000_000_000
+_LONG_NS: Final = 2_000_000_000
 
 
 def _identifier(work: Work) -> str:
@@ -184,10 +184,13 @@ def _session_pairs(session: SessionRecord) -> list[tuple[str, str]]:
 def _waiting(session: SessionRecord) -> str:
     waiting = []
     if (streams := session.host_functions) > 0:
-        waiting.append(f"host functions on {streams} streams, each of which holds a lane of the GPU")
-    if session.call_ns >= _LONG_CALL_NS:
+        waiting.append(f"host functions on {streams} streams")
+    if session.call_ns >= _LONG_NS:
         seconds = session.call_ns / 1e9
         waiting.append(f"the driver, for {seconds:.0f} s, until what runs in {session.executor} ends")
+    if session.overdue_ns >= _LONG_NS:
+        seconds = session.overdue_ns / 1e9
+        waiting.append(f"the GPU, where none of its work has ended for {seconds:.0f} s")
     return "; ".join(waiting)
 
 

@@ -45,6 +45,8 @@ print(session.identifier, flush=True)
 sys.stdin.read()
 """
 
+FILLS_THE_GPU = ENDLESS.replace("grid=1, block=1", "grid=132 * 32, block=64")
+
 
 @pytest.fixture
 def daemon(stopped_daemon: Daemon, request: pytest.FixtureRequest) -> Daemon:
@@ -75,9 +77,11 @@ def started(process: subprocess.Popen[str], client: Client) -> p.SessionRecord:
     return running
 
 
-def left_by_a_killed_program(program: Program, client: Client) -> p.SessionRecord:
+def left_by_a_killed_program(
+    program: Program, client: Client, priority: str = "normal", text: str = ENDLESS
+) -> p.SessionRecord:
     """The session, over but for its work."""
-    process = program(ENDLESS)
+    process = program(text.replace("normal", priority))
     running = started(process, client)
     process.kill()
     client.subscribe()
@@ -156,6 +160,22 @@ def test_its_executor_is_ended_when_it_holds_up_others(
     with pytest.raises(fikit.SessionLostError):  # the driver loads nothing before that ends
         other.load(PTX)
     assert "held up others" in told(client, "executor_ended", executor=left.executor).detail["reason"]
+
+
+@pytest.mark.parametrize("priority", ["high", "low"])
+def test_its_executor_is_ended_when_it_leaves_others_no_room(
+    daemon: Daemon, connect: Connect, program: Program, priority: str
+) -> None:
+    client, other, idle = daemon.client(), connect(name="other"), connect(name="idle")
+    kernel = other.load(PTX).kernel("nothing")
+    left = left_by_a_killed_program(program, client, priority, FILLS_THE_GPU)
+    with pytest.raises(fikit.SessionLostError):  # natively the kernel would have ended with its program
+        while True:
+            kernel.launch(grid=1, block=1)
+            other.synchronize(timeout=60)
+    ended = told(client, "executor_ended", executor=left.executor)
+    assert "held up others" in ended.detail["reason"]
+    assert shown(client, idle.identifier).state == "ended"
 
 
 def test_ps_lists_it_although_its_job_is_over(daemon: Daemon, connect: Connect) -> None:

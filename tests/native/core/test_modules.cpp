@@ -112,6 +112,8 @@ void code_waits_outside_of_the_driver_for_what_may_never_end() {
         return SessionSnapshot{};
     };
     rig.turn_until([&] { return snapshot_of("starting").call_ns > 1'000'000; });
+    rig.turn_until([&] { return snapshot_of("endless").overdue_ns > 1'000'000; });
+    CHECK_EQUAL(snapshot_of("busy").overdue_ns, 0);
     const uint64_t before = launches();
     launch(busy);  // the gate is open once there is no hope that it ends soon
     rig.turn_until([&] { return launches() > before; });
@@ -121,6 +123,7 @@ void code_waits_outside_of_the_driver_for_what_may_never_end() {
     rig.turn_until([&] { return compiling.loaded() == 1; });
     CHECK_EQUAL(brought(), there + 1);
     CHECK_EQUAL(snapshot_of("starting").call_ns, 0);
+    rig.turn_until([&] { return snapshot_of("endless").overdue_ns == 0; });
 }
 
 void what_cannot_be_loaded_is_unloaded() {
