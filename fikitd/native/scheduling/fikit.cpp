@@ -223,7 +223,8 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
     if (surprise.key != work.key || surprise.since++ >= surprise.counts) return;
     Work& head = sessions_[session].head;
     if (surprise.longest <= head.longest) return;
-    head.block = std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
+    const double times = static_cast<double>(surprise.longest) / std::max(1.0, double(head.longest));
+    head.block = std::max(head.block, static_cast<Nanoseconds>(times * static_cast<double>(head.block)));
     head.longest = surprise.longest;
 }
 
@@ -426,15 +427,16 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         tried_for_ = session;
         return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
     }
-    Nanoseconds when = high_at_ + bounds_.high_memory;
+    Nanoseconds when = Silence::never;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
         if (high.outstanding == 0)
             when = std::min(when, high.end + high.sequence->silence.tells_at(now - high.end));
     }
-    for (const Nanoseconds other : {again, ready_at})
+    // While high work is in flight that is forgotten when it is over, whenever that may be.
+    for (const Nanoseconds other : {again, ready_at, high_at_ + bounds_.high_memory})
         if (other > now) when = std::min(when, other);
-    return {Verdict::wait, number, 0, when};
+    return {Verdict::wait, number, 0, when < Silence::never ? when : 0};
 }
 
 // Whoever has saved up for its operation goes before the levels above, which would else take all the room

@@ -84,9 +84,31 @@ void levels_below_have_their_share_beside_no_high_session() {
     CHECK(used[0] > 1900 * ms);
 }
 
+// What goes on for longer than high sessions are remembered: nothing is to be asked again in the past, which
+// whoever asks would take for at once, for as long as that lasts.
+void nobody_is_asked_again_in_the_past() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    policy->issued(0, small(20 * us), ms);
+    Work low = large();
+    low.whole = true;
+    low.block = low.longest = low.expected = 1000 * ms;
+    policy->arrived(1, low, 2 * ms);
+    unsigned refused = 0;
+    for (Nanoseconds now = 2 * ms; now < 400 * ms; now += ms) {
+        const Decision decision = policy->decide(now);
+        if (decision.verdict != Verdict::wait) break;
+        CHECK(decision.again_at == 0 || decision.again_at > now);
+        ++refused;
+    }
+    CHECK(refused > 200);
+}
+
 }  // namespace
 
 int main() {
     what_equals_get_in_takes_nothing_of_what_one_saves_for();
     levels_below_have_their_share_beside_no_high_session();
+    nobody_is_asked_again_in_the_past();
 }
