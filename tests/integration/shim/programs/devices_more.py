@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import time
 
 from calls import KERNELS, done, read
 from cuda.bindings import driver
@@ -145,3 +146,29 @@ for ordinal, context in enumerate(contexts):
     kind = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     print([done(driver.cuPointerGetAttribute(kind, address)) for address in managed])
 print([driver.cuMemFree(address)[0].name for address in managed])
+
+# A wait of the default stream for what is over on the other device comes between what blocking streams do;
+# one for what never was does not.
+events = []
+for context in contexts:
+    done(driver.cuCtxSetCurrent(context))
+    events.append([done(driver.cuEventCreate(2)) for _ in range(2)])
+    done(driver.cuEventRecord(events[-1][0], 0))
+    done(driver.cuCtxSynchronize())
+for ordinal, context in enumerate(contexts):
+    done(driver.cuCtxSetCurrent(context))
+    first, second = (done(driver.cuStreamCreate(0)) for _ in range(2))
+    gate = int(done(driver.cuMemHostAlloc(8, 0)))
+    held, copied = (ctypes.c_uint32.from_address(gate + 4 * number) for number in range(2))
+    memory = int(memories[ordinal])
+    for event in events[1 - ordinal]:
+        held.value = copied.value = 0
+        done(driver.cuMemsetD32(memory, 1, 1))
+        done(driver.cuStreamWaitValue32(first, gate, 1, 0))
+        done(driver.cuMemsetD32Async(memory, 2, 1, first))
+        done(driver.cuStreamWaitEvent(0, event, 0))
+        done(driver.cuMemcpyAsync(gate + 4, memory, 4, second))
+        time.sleep(0.03)
+        held.value = 1
+        done(driver.cuCtxSynchronize())
+        print(ordinal, copied.value)
