@@ -442,8 +442,7 @@ Device* home_of(const Node& node) {
 
 CUresult Executable::send() {
     changed = false;
-    whole = works = false;
-    for (const Node* const node : order) works = works || !does_nothing(*node);
+    whole = false;
     const Conditions* const conditions = graph->conditions;
     Device* const home = conditions != nullptr ? &conditions->device() : home_of(order);
     if (home == nullptr) return CUDA_SUCCESS;

@@ -199,8 +199,6 @@ struct Executable {
     uint32_t number = 0;       // there; 0: it is not
     bool changed = true;       // since the executor got it
     bool whole = false;        // it can be one operation
-    bool works = false;        // a launch has something to do
-    bool keeps = false;        // objects alive
     bool alone = false;        // has occupied
 
     ~Executable();

@@ -18,8 +18,8 @@ CUresult Executable::order_launch(uint32_t stream) const {
 }
 
 CUresult Executable::note_launch(uint32_t stream) {
-    // An event on the default stream would order others even if the graph does not.
-    if (!works && !keeps) return CUDA_SUCCESS;
+    // A graph with nodes is an action of its stream, whatever they do; one without is none, as on an H100.
+    if (graph->nodes.size() == 0) return CUDA_SUCCESS;
     launched_in_ = stream;
     Device& here = device_of(stream);
     if (launched_on_ != &here) {

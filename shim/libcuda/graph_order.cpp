@@ -65,7 +65,6 @@ CUresult put_in_order(const Graph& graph, const List<Node*>& outer, List<Node*>&
 CUresult Executable::arrange() {
     order.clear();
     memory.clear();
-    keeps = graph->keeps_objects();
     const List<Node*> none;
     if (const CUresult result = put_in_order(*graph, none, order); result != CUDA_SUCCESS) return result;
     for (Node* const node : order)
