@@ -13,7 +13,7 @@
 namespace fikit::shim {
 
 CUresult wait_for_other_event(uint32_t stream, const Event& event) {
-    if (event.session == 0) return wait_across(stream, event);
+    if (event.session == 0) return wait_across(stream, *event.device, event.number);
     if (event.device != &device_of(stream)) return CUDA_ERROR_NOT_SUPPORTED;
     return result_of(
         producer_of(stream).event_wait_other(event.session, event.number, stream_number(stream)));

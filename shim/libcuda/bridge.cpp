@@ -293,15 +293,15 @@ CUresult enqueue(uint32_t stream, const Place& to, const Place& from, uint64_t b
 
 }  // namespace
 
-CUresult wait_across(uint32_t stream, const Event& event) {
-    const Status status = event.device->producer->event_status(event.number);
+CUresult wait_across(uint32_t stream, const Device& device, uint32_t event) {
+    const Status status = device.producer->event_status(event);
     Step step{};
-    event.device->producer->event_step(event.number, step.stream, step.number);
+    device.producer->event_step(event, step.stream, step.number);
     // What is over is waited for by an action of its stream, too (Producer::event_wait).
     if (status == status::success && step.number != 0)
         return result_of(producer_of(stream).stream_act(stream_number(stream)));
     if (status != status::not_ready) return result_of(status);  // nothing to wait for, or an error
-    step.stream = event.device->stream(step.stream);
+    step.stream = device.stream(step.stream);
     return gate(stream, step);
 }
 

@@ -9,10 +9,9 @@
 namespace fikit::shim {
 
 struct Device;
-struct Event;
 
 // The stream waits for the latest record of an event of another device's.
-CUresult wait_across(uint32_t stream, const Event& event);
+CUresult wait_across(uint32_t stream, const Device& device, uint32_t event);
 
 // A side of a copy: device memory, or host memory of any kind.
 struct Place {

@@ -1,4 +1,5 @@
 // Launches of an instantiated graph one behind another, and its end: what it keeps alive outlives them.
+#include "bridge.hpp"
 #include "entry.hpp"
 #include "graph.hpp"
 
@@ -13,8 +14,11 @@ Executable::~Executable() {
 // CUDA driver API, cuGraphLaunch: ordered behind all earlier launches of the graph, in whatever stream. The
 // driver sees to that for what it has got; what waits in another stream may not have come to it yet.
 CUresult Executable::order_launch(uint32_t stream) const {
-    if (launched_ == 0 || launched_in_ == stream || launched_on_ != &device_of(stream)) return CUDA_SUCCESS;
-    return result_of(launched_on_->producer->event_wait(launched_, stream_number(stream)));
+    if (launched_ == 0 || launched_in_ == stream) return CUDA_SUCCESS;
+    if (launched_on_ == &device_of(stream))
+        return result_of(launched_on_->producer->event_wait(launched_, stream_number(stream)));
+    const bool waits = launched_on_->producer->event_status(launched_) == status::not_ready;
+    return waits ? wait_across(stream, *launched_on_, launched_) : CUDA_SUCCESS;
 }
 
 CUresult Executable::note_launch(uint32_t stream) {

@@ -1,6 +1,7 @@
 """Graphs with work of two devices, launched by streams of both: nodes need what others left on the other."""
 
 import ctypes
+import time
 
 from calls import KERNELS, done, read
 from cuda.bindings import driver
@@ -87,4 +88,25 @@ print(memoryview(read(memories[0], 64)).cast("I").tolist()[1])
 # Of one device, launched by the other's stream too.
 alone = done(driver.cuGraphCreate(0))
 add(alone, [add(alone, [], 1)], 1)
-run(done(driver.cuGraphInstantiate(alone, 0)), 3)
+executable = done(driver.cuGraphInstantiate(alone, 0))
+run(executable, 3)
+
+# One launch comes behind the one before it, though that is in a stream of the other device, which waits.
+for first in (0, 1):
+    done(driver.cuCtxSetCurrent(contexts[1]))
+    done(driver.cuMemsetD32(memories[1], 0, 1))
+    done(driver.cuCtxSetCurrent(contexts[first]))
+    pinned = int(done(driver.cuMemHostAlloc(8, 1)))
+    gate, seen = (ctypes.c_uint32.from_address(pinned + 4 * number) for number in range(2))
+    gate.value = seen.value = 0
+    done(driver.cuStreamWaitValue32(streams[first], pinned, 1, 0))
+    done(driver.cuGraphLaunch(executable, streams[first]))
+    done(driver.cuCtxSetCurrent(contexts[1 - first]))
+    done(driver.cuGraphLaunch(executable, streams[1 - first]))
+    done(driver.cuMemcpyAsync(pinned + 4, memories[1], 4, streams[1 - first]))
+    time.sleep(0.03)
+    gate.value = 1
+    for context, stream in zip(contexts, streams, strict=True):
+        done(driver.cuCtxSetCurrent(context))
+        done(driver.cuStreamSynchronize(stream))
+    print(seen.value)
