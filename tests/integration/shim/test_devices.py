@@ -68,6 +68,16 @@ def test_a_program_with_two_devices_prints_the_same(
 
 
 @pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("seed", range(3))
+def test_random_work_on_two_devices_comes_in_order(
+    monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, seed: int
+) -> None:
+    monkeypatch.setenv("FIKIT_SIM_DEVICES", "2")
+    program = (sys.executable, str(PROGRAMS / "random_order.py"), str(seed), "300", "2")
+    assert natively(*program) == shared(*program) == (0, "in order\n", "")
+
+
+@pytest.mark.usefixtures("two_gpus")
 def test_a_wait_between_devices_holds_up_nothing_else(shared: Runner) -> None:
     """A promise of ours, which NVIDIA's driver (580.159, on two H200) does not keep."""
     code, printed, _ = shared(sys.executable, str(PROGRAMS / "devices_waiting.py"))

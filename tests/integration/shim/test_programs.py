@@ -172,6 +172,12 @@ def test_other_random_calls_give_the_same(name: str, seed: int, natively: Runner
     same_random_calls(seed, natively, shared, name)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_random_work_comes_in_order(seed: int, natively: Runner, shared: Runner) -> None:
+    program = (*PYTHON, str(PROGRAMS / "random_order.py"), str(seed), "300", "1")
+    assert natively(*program) == shared(*program) == (0, "in order\n", "")
+
+
 def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
     # An executor of its own: what an H200's linker says depends on the wrong images that it had before.
     isolated = (*FIKITCTL, "run", "--isolate", "--", *PYTHON)
