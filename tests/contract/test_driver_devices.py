@@ -1,6 +1,7 @@
 """Initialisation, devices, contexts, entry points."""
 
 import ctypes
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -96,6 +97,22 @@ def test_errors_have_names(cuda: Cuda) -> None:
     assert cuda.cuGetErrorName(cuda.errors.CUDA_ERROR_NOT_READY) == b"CUDA_ERROR_NOT_READY"
     assert cuda.cuGetErrorString(cuda.errors.CUDA_ERROR_OUT_OF_MEMORY) == b"out of memory"
     assert cuda.cuGetErrorString(cuda.errors.CUDA_SUCCESS) == b"no error"
+
+
+def test_errors_have_the_texts_that_the_runtime_has_for_them(cuda: Cuda) -> None:
+    wheel = importlib.util.find_spec("nvidia.cu13") if importlib.util.find_spec("nvidia") else None
+    places = [Path(place) / "lib" for place in (wheel.submodule_search_locations or () if wheel else ())]
+    found = [library for place in places for library in place.glob("libcudart.so.*")]
+    if not found:
+        pytest.skip("nvidia-cuda-runtime is not installed")
+    runtime = ctypes.CDLL(str(found[0]))
+    runtime.cudaGetErrorString.restype = ctypes.c_char_p
+    later = {227, 917, 918, 919}  # than CUDA 13.0
+    errors = [error for error in cuda.errors if int(error) not in later]
+    texts = {error: runtime.cudaGetErrorString(int(error)) for error in errors}
+    known = {error: text for error, text in texts.items() if text != b"unrecognized error code"}
+    assert len(known) > 90
+    assert {error: cuda.cuGetErrorString(error) for error in known} == known
 
 
 def test_entry_points_by_version_and_kind_of_stream(cuda: Cuda) -> None:
