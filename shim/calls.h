@@ -456,7 +456,7 @@ typedef struct {
 } fikit_reply_link_destroy;
 
 typedef struct {
-    uint32_t bytes; /* at most */
+    uint32_t bytes; /* at most; 0: its kernels will print */
     uint32_t reserved;
 } fikit_request_printed;
 typedef struct {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -21,6 +22,23 @@ class Printed {
   public:
     // The file that standard output is; -1: it is none of ours, and nothing is ever there.
     explicit Printed(int descriptor) : descriptor_(descriptor) {}
+
+    // Held by each session whose kernels may print.
+    using Author = std::shared_ptr<const Printed>;
+
+    // `before`: its first such kernel is yet to come, so what is there while nobody else may print was left
+    // by sessions that are over, and is nobody's.
+    Author author(bool before) {
+        const std::lock_guard lock(mutex_);
+        Author held = authors_.lock();
+        if (held != nullptr) return held;
+        struct stat state{};
+        if (before && descriptor_ >= 0 && fstat(descriptor_, &state) == 0 && state.st_size > read_)
+            drop(state.st_size - read_);
+        held = Author(this, [](const Printed*) {});
+        authors_ = held;
+        return held;
+    }
 
     // The next of it; 0 bytes: that was all.
     size_t take(uint8_t* to, size_t room) {
@@ -52,6 +70,7 @@ class Printed {
     std::mutex mutex_;
     int descriptor_;
     off_t read_ = 0;
+    std::weak_ptr<const Printed> authors_;
 };
 
 class FailedAssertions {

@@ -37,6 +37,7 @@ CUresult ProgramCalls::printed(const fikit_request_printed& request, fikit_reply
     const CUresult result = driver_.cuStreamSynchronize_(nullptr);
     if (result != CUDA_SUCCESS) return result;
     std::fflush(stdout);
+    if (session_.author == nullptr) session_.author = core_.printed_.author(request.bytes == 0);
     const size_t room = std::min<size_t>(request.bytes, FIKIT_MAX_REPLY_BYTES - sizeof reply);
     reply.bytes = static_cast<uint32_t>(core_.printed_.take(reply_ + sizeof reply, room));
     bytes_ += reply.bytes;

@@ -21,6 +21,7 @@
 #include "lanes.hpp"
 #include "modules.hpp"
 #include "pauses.hpp"
+#include "printed.hpp"
 #include "profile.hpp"
 #include "put_off.hpp"
 #include "records.hpp"
@@ -360,6 +361,7 @@ struct Session {
     bool device_was_full = false;           // and not the limits, for what a call takes (worker)
     bool short_of_memory = false;           // so the call at the head has waited for room (worker)
     uint64_t calls_answered = 0;            // (worker)
+    Printed::Author author;                 // once its kernels may print (worker)
 
     // Records that are behind a block, in order, as they came (backlog.cpp).
     std::deque<PutOffOperation> backlog;

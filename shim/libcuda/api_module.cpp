@@ -252,7 +252,7 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             memcpy(function->attribute, answer->head.attribute, sizeof function->attribute);
             function->next = module.functions;
             module.functions = function;
-            if (module.prints) store_relaxed(kernels_print, true);
+            if (module.prints && function->next == nullptr) kernels_may_print(*module.device);
         }
     }
     free(answer);

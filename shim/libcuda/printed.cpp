@@ -43,6 +43,15 @@ bool names_printf(const Image& image, int major) {
     return found;
 }
 
+// Asked for no text, the executor learns who may get some, and that what is there is of others.
+void kernels_may_print(Device& device) {
+    const fikit_request_printed request = {0, 0};
+    fikit_reply_printed answer;
+    Reply reply = {&answer, sizeof answer, 0};
+    device.producer->call(fikit_call_printed, {&request, sizeof request}, reply);
+    store_relaxed(kernels_print, true);
+}
+
 void show_printed(Device& device) {
     struct {
         fikit_reply_printed head;

@@ -15,6 +15,8 @@ namespace fikit::shim {
 extern bool kernels_print;
 
 bool names_printf(const Image& image, int major);
+// That is so: called before the first of the module's kernels is.
+void kernels_may_print(Device& device);
 // Writes what kernels on the device have printed to the program's standard output.
 void show_printed(Device& device);
 // Writes which assertions of kernels failed to the program's standard error, as the driver does.

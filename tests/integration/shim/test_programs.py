@@ -220,6 +220,13 @@ def test_a_program_is_told_which_assertion_failed(natively: Runner, shared: Runn
     assert shared(*program) == alone
 
 
+def test_a_program_prints_nothing_of_one_that_is_over(natively: Runner, shared: Runner) -> None:
+    program = [*PYTHON, str(PROGRAMS / "printing.py")]
+    alone = natively(*program)
+    assert shared(*program, "unread") == (0, "", "")
+    assert shared(*program) == alone
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_s_program_prints_the_same(name: str, natively: Runner, shared: Runner) -> None:
     for module in LIBRARIES[name]:
