@@ -31,37 +31,38 @@
     X(11, event_elapsed)      /* milliseconds between two timing events */
 
 /* What only unmodified CUDA programs ask for. */
-#define FIKIT_PROGRAM_CALLS(X)                                                      \
-    X(12, module_functions)  /* names of a module's kernels */                      \
-    X(13, function_shared)   /* dynamic shared memory that is left for a block */   \
-    X(14, function_clusters) /* occupancy of thread block clusters */               \
-    X(15, memory_reserve)    /* addresses without memory */                         \
-    X(16, memory_unreserve)                                                         \
-    X(17, memory_create) /* memory without addresses */                             \
-    X(18, memory_release)                                                           \
-    X(19, memory_map) /* the one at the other */                                    \
-    X(20, memory_unmap)                                                             \
-    X(21, memory_access) /* makes what is mapped there usable */                    \
-    X(22, graph_create)  /* a graph that is launched as one operation */            \
-    X(23, graph_destroy)                                                            \
-    X(24, session_identity) /* for handles that another process gets */             \
-    X(25, memory_export)    /* device memory that other sessions may map */         \
-    X(26, memory_import)                                                            \
-    X(30, printed)     /* what kernels have printed and nobody has asked for yet */ \
-    X(31, tensor_map)  /* made or changed by the driver */                          \
-    X(32, link_create) /* one image to be made of several */                        \
-    X(33, link_add)                                                                 \
-    X(34, link_complete)                                                            \
-    X(35, link_read) /* of what it made */                                          \
-    X(36, link_destroy)                                                             \
-    X(37, condition_create) /* a graph's own, before it has nodes */                \
-    X(38, conditions_destroy)                                                       \
-    X(39, stack_grow) /* of every thread, in the context that sessions share */     \
-    X(40, array_create)                                                             \
-    X(41, array_destroy)                                                            \
-    X(42, texture_create) /* a texture object or a surface object */                \
-    X(43, texture_destroy)                                                          \
-    X(44, host_register) /* pins a file of the program's, sent on the lifeline before */
+#define FIKIT_PROGRAM_CALLS(X)                                                           \
+    X(12, module_functions)  /* names of a module's kernels */                           \
+    X(13, function_shared)   /* dynamic shared memory that is left for a block */        \
+    X(14, function_clusters) /* occupancy of thread block clusters */                    \
+    X(15, memory_reserve)    /* addresses without memory */                              \
+    X(16, memory_unreserve)                                                              \
+    X(17, memory_create) /* memory without addresses */                                  \
+    X(18, memory_release)                                                                \
+    X(19, memory_map) /* the one at the other */                                         \
+    X(20, memory_unmap)                                                                  \
+    X(21, memory_access) /* makes what is mapped there usable */                         \
+    X(22, graph_create)  /* a graph that is launched as one operation */                 \
+    X(23, graph_destroy)                                                                 \
+    X(24, session_identity) /* for handles that another process gets */                  \
+    X(25, memory_export)    /* device memory that other sessions may map */              \
+    X(26, memory_import)                                                                 \
+    X(30, printed)     /* what kernels have printed and nobody has asked for yet */      \
+    X(31, tensor_map)  /* made or changed by the driver */                               \
+    X(32, link_create) /* one image to be made of several */                             \
+    X(33, link_add)                                                                      \
+    X(34, link_complete)                                                                 \
+    X(35, link_read) /* of what it made */                                               \
+    X(36, link_destroy)                                                                  \
+    X(37, condition_create) /* a graph's own, before it has nodes */                     \
+    X(38, conditions_destroy)                                                            \
+    X(39, stack_grow) /* of every thread, in the context that sessions share */          \
+    X(40, array_create)                                                                  \
+    X(41, array_destroy)                                                                 \
+    X(42, texture_create) /* a texture object or a surface object */                     \
+    X(43, texture_destroy)                                                               \
+    X(44, host_register) /* pins a file of the program's, sent on the lifeline before */ \
+    X(45, heap_grow)     /* of malloc in kernels, likewise */
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -408,6 +409,13 @@ typedef struct {
 typedef struct {
     uint64_t bytes; /* what it is now: never less than before */
 } fikit_reply_stack_grow;
+
+typedef struct {
+    uint64_t bytes;
+} fikit_request_heap_grow;
+typedef struct {
+    uint64_t bytes; /* what it is now: less where kernels have used it already */
+} fikit_reply_heap_grow;
 
 typedef struct {
     uint32_t handle; /* 1..FIKIT_MAX_LINKS-1, not in use */

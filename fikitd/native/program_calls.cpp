@@ -79,27 +79,40 @@ CUresult ProgramCalls::tensor_map(const fikit_request_tensor_map& request, fikit
     return result;
 }
 
-// The other sessions' kernels may need what they have asked for, so it grows only. The device keeps a stack
-// for each thread that it can hold, which is memory of who asked, and of the tenant as long as the executor
-// lives: nothing discharges it when the session ends.
-CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit_reply_stack_grow& reply) {
-    constexpr uint64_t most = 512 << 10, threads_per_multiprocessor = 2048;
-    if (request.bytes > most) return CUDA_ERROR_INVALID_VALUE;
+// The other sessions' kernels may need what they have asked for, so a limit of the context grows only. What
+// it takes is memory of who asked, and of the tenant as long as the executor lives: nothing discharges it
+// when the session ends. `each`: bytes of memory for one of the limit's.
+CUresult ProgramCalls::grow(CUlimit limit, uint64_t wanted, uint64_t each, uint64_t& bytes) {
     const std::lock_guard lock(core_.memory_mutex_);
-    size_t bytes = 0;
-    CUresult result = driver_.cuCtxGetLimit_(&bytes, CU_LIMIT_STACK_SIZE);
-    if (result == CUDA_SUCCESS && bytes < request.bytes) {
-        const uint64_t more = (request.bytes - bytes) * threads_per_multiprocessor * core_.multiprocessors_;
+    size_t now = 0;
+    CUresult result = driver_.cuCtxGetLimit_(&now, limit);
+    if (result == CUDA_SUCCESS && now < wanted) {
+        const uint64_t more = (wanted - now) * each;
         result = core_.within_limits(session_, more, true,
-                                     [&](uint64_t limit) { return session_.arena->charge(more, limit); });
+                                     [&](uint64_t most) { return session_.arena->charge(more, most); });
         if (result != CUDA_SUCCESS) return result;
-        bytes = request.bytes;
-        result = driver_.cuCtxSetLimit_(CU_LIMIT_STACK_SIZE, bytes);
+        result = driver_.cuCtxSetLimit_(limit, wanted);
+        if (result == CUDA_SUCCESS) now = wanted;
         if (result != CUDA_SUCCESS) session_.arena->discharge(more);
         core_.account_memory(session_);
     }
-    reply.bytes = bytes;
+    bytes = now;
     return result;
+}
+
+// The device keeps a stack for each thread that it can hold.
+CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit_reply_stack_grow& reply) {
+    constexpr uint64_t most = 512 << 10, threads_per_multiprocessor = 2048;
+    if (request.bytes > most) return CUDA_ERROR_INVALID_VALUE;
+    return grow(CU_LIMIT_STACK_SIZE, request.bytes, threads_per_multiprocessor * core_.multiprocessors_,
+                reply.bytes);
+}
+
+// The driver refuses once a kernel has taken from it; natively that would be one of another program's.
+CUresult ProgramCalls::heap_grow(const fikit_request_heap_grow& request, fikit_reply_heap_grow& reply) {
+    if (request.bytes > arena_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = grow(CU_LIMIT_MALLOC_HEAP_SIZE, request.bytes, 1, reply.bytes);
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 // --- code ---

@@ -31,6 +31,7 @@ class ProgramCalls {
         return handle < session_.functions.size() ? session_.functions[handle].function : nullptr;
     }
 
+    CUresult grow(CUlimit limit, uint64_t wanted, uint64_t each, uint64_t& bytes);
     void destroy_unused(std::unordered_map<uint32_t, OwnMemory>::iterator memory);
 
     Core& core_;

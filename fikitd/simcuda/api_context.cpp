@@ -5,6 +5,7 @@
 #include "device_calls.hpp"
 #include "event.hpp"
 #include "pool.hpp"
+#include "ptx/system.hpp"
 
 using namespace fikit::sim;
 
@@ -228,6 +229,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         CUresult result = refuse_unsafe(driver);
         if (result == CUDA_SUCCESS) result = fikit::may_set_limit(limit, limiting_device, value);
+        if (result == CUDA_SUCCESS && limit == CU_LIMIT_MALLOC_HEAP_SIZE && !ptx::grow_device_heap(value))
+            result = CUDA_ERROR_INVALID_VALUE;
         if (result == CUDA_SUCCESS) context.limits.set(limit, value);
         return result;
     });

@@ -1,5 +1,5 @@
 // Limits of a context, and what of it the device does not heed. The executor's context is shared, so a
-// program's wishes are remembered for it alone; only a stack that is to be larger is so for all.
+// program's wishes are remembered for it alone; only a stack or a heap that is to be larger is so for all.
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
@@ -13,6 +13,13 @@ CUresult grow_stack(size_t bytes) {
     Reply reply = {&answer, sizeof answer, 0};
     const fikit_request_stack_grow request = {bytes};
     return result_of(current_producer().call(fikit_call_stack_grow, {&request, sizeof request}, reply));
+}
+
+CUresult grow_heap(size_t bytes) {
+    fikit_reply_heap_grow answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const fikit_request_heap_grow request = {bytes};
+    return result_of(current_producer().call(fikit_call_heap_grow, {&request, sizeof request}, reply));
 }
 
 CUresult find_limiting(const Context& context, LimitedBy& device) {
@@ -48,6 +55,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     if (result == CUDA_SUCCESS) result = find_limiting(*context, device);
     if (result == CUDA_SUCCESS) result = may_set_limit(limit, device, value);
     if (result == CUDA_SUCCESS && limit == CU_LIMIT_STACK_SIZE) result = grow_stack(value);
+    if (result == CUDA_SUCCESS && limit == CU_LIMIT_MALLOC_HEAP_SIZE) result = grow_heap(value);
     if (result == CUDA_SUCCESS) context->limits.set(limit, value);
     return result;
 }

@@ -256,6 +256,45 @@ def test_stacks_that_grow_at_run_time(alone: Alone) -> None:
     assert [int(word) for word in found.split()] == wanted
 
 
+def heap(cuda: Cuda) -> None:
+    text = b"""
+.version 7.8
+.target sm_80
+.address_size 64
+.extern .func (.param .b64 place) malloc (.param .b64 bytes);
+.visible .entry take(.param .u64 to, .param .u64 bytes)
+{
+    .reg .b64 %to, %bytes, %got;
+    .reg .pred %none;
+    ld.param.u64 %to, [to];
+    ld.param.u64 %bytes, [bytes];
+    {
+        .param .b64 asked, place;
+        st.param.b64 [asked], %bytes;
+        call.uni (place), malloc, (asked);
+        ld.param.b64 %got, [place];
+    }
+    setp.eq.u64 %none, %got, 0;
+    @%none ret;
+    st.u8 [%got], 1;
+    red.global.add.u64 [%to], 1;
+    ret;
+}
+"""
+    if os.environ["HEAP_BYTES"]:
+        cuda.cuCtxSetLimit(cuda.CUlimit.CU_LIMIT_MALLOC_HEAP_SIZE, int(os.environ["HEAP_BYTES"]))
+    function = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(text), b"take")
+    target = cuda.device_words(2)
+    for _ in range(40):
+        cuda.launch_function(function, target, 1 << 20)
+    print(cuda.read(target)[0])
+
+
+def test_kernels_take_from_a_heap_that_is_as_large_as_was_asked_for(alone: Alone) -> None:
+    assert int(alone(heap, HEAP_BYTES="")) < 9
+    assert int(alone(heap, HEAP_BYTES=str(64 << 20))) == 40
+
+
 BYTES_OF_BFLOATS = """
 #include <cuda_bf16.h>
 extern "C" __global__ void k(signed char* whole, unsigned char* positive) {

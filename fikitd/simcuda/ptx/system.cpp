@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "ptx/engine.hpp"
 
@@ -20,7 +21,6 @@ namespace fikit::sim::ptx {
 
 namespace {
 
-using model::heap_bytes;
 constexpr std::size_t string_limit = 4096;
 
 class Heap {
@@ -32,8 +32,10 @@ class Heap {
     // 0: no room.
     std::uint64_t allocate(std::uint64_t bytes) {
         const std::lock_guard lock(mutex_);
-        if (bytes == 0 || bytes > heap_bytes) return 0;
-        if (memory_.empty()) memory_.resize(heap_bytes);
+        if (bytes == 0 || bytes > bytes_) return 0;
+        // Pages come as they are written to.
+        if (memory_ == nullptr) memory_.reset(static_cast<std::byte*>(std::calloc(bytes_, 1)));
+        if (memory_ == nullptr) return 0;
         bytes = (bytes + 15) / 16 * 16;
         const auto found = by_size_.lower_bound({bytes, 0});
         if (found == by_size_.end()) return 0;
@@ -42,6 +44,15 @@ class Heap {
         if (available > bytes) add_free(start + bytes, available - bytes);
         taken_[start] = bytes;
         return window::heap | start;
+    }
+    bool grow(std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        if (bytes <= bytes_) return true;
+        if (memory_ != nullptr) return false;
+        take_free(free_.begin());
+        bytes_ = bytes;
+        add_free(16, bytes_ - 16);
+        return true;
     }
     bool release(std::uint64_t address) {
         const std::lock_guard lock(mutex_);
@@ -72,13 +83,13 @@ class Heap {
         if (next == taken_.begin()) return nullptr;
         --next;
         if (bytes > next->second || offset - next->first > next->second - bytes) return nullptr;
-        return memory_.data() + offset;
+        return memory_.get() + offset;
     }
 
   private:
     using Runs = std::map<std::uint64_t, std::uint64_t>;  // offset to bytes
 
-    Heap() { add_free(16, heap_bytes - 16); }
+    Heap() { add_free(16, bytes_ - 16); }
     void add_free(std::uint64_t start, std::uint64_t bytes) {
         free_.emplace(start, bytes);
         by_size_.emplace(bytes, start);
@@ -89,7 +100,8 @@ class Heap {
     }
 
     std::mutex mutex_;
-    std::vector<std::byte> memory_;
+    std::size_t bytes_ = model::heap_bytes;
+    std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr, &std::free};
     Runs taken_, free_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  // what is free: bytes, offset
 };
@@ -319,6 +331,8 @@ void set_condition(std::uint64_t handle, std::uint32_t value) {
 std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes) {
     return Heap::instance().at(offset, bytes);
 }
+
+bool grow_device_heap(std::size_t bytes) { return Heap::instance().grow(bytes); }
 
 Handler system_function(std::string_view name) {
     if (name == "vprintf") return &print;

@@ -12,6 +12,8 @@ namespace fikit::sim::ptx {
 
 // The host's view of bytes of the device's heap, by their offset in its window; null outside of it.
 std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes);
+// Before a kernel has taken from it; false: it is smaller, and one has.
+bool grow_device_heap(std::size_t bytes);
 
 // What cudaGraphSetConditional set last under a handle; 0 where nothing was.
 std::uint32_t condition(std::uint64_t handle);

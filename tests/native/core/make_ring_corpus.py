@@ -36,6 +36,7 @@ CALLS = {
     "condition_create": (37, struct.pack("<IIII", 1, 0, 1, 0)),
     "conditions_destroy": (38, struct.pack("<II", 1, 0)),
     "stack_grow": (39, struct.pack("<Q", 4096)),
+    "heap_grow": (45, struct.pack("<Q", 64 << 20)),
     "array_create": (40, struct.pack("<II", 1, 0) + struct.pack("<QQQIIII", 64, 16, 0, 0x20, 1, 2, 3)),
     "array_destroy": (41, struct.pack("<II", 1, 0)),
     "texture_create": (42, struct.pack("<8I4Q", 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0).ljust(280, b"\0")),

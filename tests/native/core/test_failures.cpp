@@ -77,6 +77,34 @@ void a_lost_device_is_noticed() {
     release_all(rig);
 }
 
+// The driver lets the heap of malloc in kernels grow until one has taken from it. Then it stays as it is, and
+// the program that asks is not told: its own would have grown.
+void a_heap_grows_while_the_driver_lets_it() {
+    Rig rig;
+    Tenant tenant;
+    const uint64_t first = 8 << 20, room = 24 << 20;
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, room, room), "");
+    const auto grow = [&](uint64_t wished, CUresult expected) {
+        fikit_reply_heap_grow answer{};
+        Reply reply{&answer, sizeof answer, 0};
+        const fikit_request_heap_grow request{wished};
+        rig.while_turning([&] {
+            CHECK_EQUAL(tenant->call(fikit_call_heap_grow, {&request, sizeof request}, reply), expected);
+        });
+        return answer.bytes;
+    };
+    CHECK_EQUAL(grow(first / 2, CUDA_SUCCESS), first);
+    CHECK_EQUAL(grow(2 * first, CUDA_SUCCESS), 2 * first);
+    uint64_t address = 0, charged = 0;
+    rig.while_turning(
+        [&] { CHECK_EQUAL(tenant->memory_allocate(room, address, charged), CUDA_ERROR_OUT_OF_MEMORY); });
+    for (const uint64_t more : {5 * first, uint64_t{1} << 40, UINT64_MAX})
+        grow(more, CUDA_ERROR_OUT_OF_MEMORY);
+    null_driver::fail(Function::cuCtxSetLimit_, CUDA_ERROR_INVALID_VALUE, 0, 1);
+    CHECK_EQUAL(grow(3 * first, CUDA_SUCCESS), 2 * first);
+    CHECK_EQUAL(grow(3 * first, CUDA_SUCCESS), 3 * first);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -85,6 +113,7 @@ int main(int count, char** arguments) {
         CASE(sticky_errors_end_every_session),
         CASE(a_failure_is_seen_after_the_ends_of_all_sessions),
         CASE(a_lost_device_is_noticed),
+        CASE(a_heap_grows_while_the_driver_lets_it),
     };
     return run_cases(cases, count, arguments);
 }

@@ -25,7 +25,7 @@ std::atomic<uint64_t> counts[functions];
 std::atomic<uint64_t> next_address{uint64_t{1} << 40}, managed_address{0};
 std::atomic<uint64_t> next_handle{1};
 std::atomic<int64_t> mappings, allocations, registrations, modules, events, streams;
-std::atomic<size_t> stack_bytes{1024};
+std::atomic<size_t> stack_bytes{1024}, heap_bytes{8 << 20};
 std::atomic<uint64_t> mapped_bytes;
 std::atomic<float> elapsed{0.01f};
 std::function<void()> on_compile;
@@ -171,14 +171,14 @@ CUresult cuDriverGetVersion(int* version) {
     *version = 13000;
     return CUDA_SUCCESS;
 }
-CUresult cuCtxGetLimit(size_t* value, CUlimit) {
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
     ENTER(cuCtxGetLimit);
-    *value = stack_bytes.load();
+    *value = (limit == CU_LIMIT_STACK_SIZE ? stack_bytes : heap_bytes).load();
     return CUDA_SUCCESS;
 }
-CUresult cuCtxSetLimit(CUlimit, size_t value) {
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     ENTER(cuCtxSetLimit);
-    stack_bytes.store(value);
+    (limit == CU_LIMIT_STACK_SIZE ? stack_bytes : heap_bytes).store(value);
     return CUDA_SUCCESS;
 }
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
