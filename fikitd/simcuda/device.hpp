@@ -32,6 +32,7 @@ struct DeviceOptions {
     Nanoseconds timer_base = 0;  // what %globaltimer reads at time 0
     double interference = 0;     // see Compute
     Background background = {};  // see Compute
+    Background apart = {};       // likewise for large copies and fills, which wait for no kernel there
 };
 
 class Device {
@@ -99,8 +100,10 @@ class Device {
     Nanoseconds link_time(const Copy& copy) const;
     static double moved_bytes(const Operation& operation);
     void finish_copy(const OperationPtr& operation, Nanoseconds time);
-    bool perform(const Copy& copy);
-    bool perform(const Fill& fill);
+    void end_copy(const OperationPtr& operation, Nanoseconds time, bool fine);
+    bool perform(const Operation& operation, bool apart);
+    bool perform(const Copy& copy, bool apart);
+    bool perform(const Fill& fill, bool apart);
     bool perform(const WriteValue& write);
     bool satisfied(const WaitValue& wait);
     void poll(Nanoseconds time);

@@ -1,6 +1,7 @@
 // The parts of the device that move bytes: copy engines, fills and stream memory operations.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "device.hpp"
 
@@ -9,6 +10,7 @@ namespace fikit::sim {
 namespace {
 
 constexpr std::size_t piece = 65536;
+constexpr double at_once = 16 << 20;  // bytes; who asks the driver something waits while they are moved
 
 }  // namespace
 
@@ -46,9 +48,20 @@ void Device::start_copies(CopyEngine which, Nanoseconds time) {
 }
 
 void Device::finish_copy(const OperationPtr& operation, Nanoseconds time) {
+    if (!options_.apart || moved_bytes(*operation) <= at_once) {
+        end_copy(operation, time, perform(*operation, false));
+        return;
+    }
+    const auto fine = std::make_shared<bool>();
+    options_.apart([this, operation, fine] { *fine = perform(*operation, true); },
+                   [this, operation, fine, time] {
+                       if (fault_ == CUDA_SUCCESS) end_copy(operation, time, *fine);
+                   });
+}
+
+void Device::end_copy(const OperationPtr& operation, Nanoseconds time, bool fine) {
     const auto* copy = std::get_if<Copy>(&operation->work);
     const CopyEngine which = copy != nullptr ? copy->engine : CopyEngine::on_device;
-    const bool fine = copy != nullptr ? perform(*copy) : perform(std::get<Fill>(operation->work));
     if (!fine) {
         halt(CUDA_ERROR_ILLEGAL_ADDRESS);
         return;
@@ -59,9 +72,16 @@ void Device::finish_copy(const OperationPtr& operation, Nanoseconds time) {
     start_copies(which, time);
 }
 
-bool Device::perform(const Copy& copy) {
+// `apart`: beside all others, who may change what is mapped between two pieces.
+bool Device::perform(const Operation& operation, bool apart) {
+    const auto* copy = std::get_if<Copy>(&operation.work);
+    return copy != nullptr ? perform(*copy, apart) : perform(std::get<Fill>(operation.work), apart);
+}
+
+bool Device::perform(const Copy& copy, bool apart) {
     for (std::size_t row = 0; row < copy.height; ++row) {
         for (std::size_t done = 0; done < copy.width;) {
+            if (apart) memory_.give_way();
             // Mappings begin and end at pages, so a piece that crosses none of its own size is in
             // one mapping or in two; cut at both sides' borders.
             const std::uint64_t to = copy.destination.address + row * copy.destination.pitch + done;
@@ -85,11 +105,12 @@ bool Device::perform(const Copy& copy) {
     return true;
 }
 
-bool Device::perform(const Fill& fill) {
+bool Device::perform(const Fill& fill, bool apart) {
     for (std::size_t row = 0; row < fill.height; ++row) {
         const std::uint64_t start = fill.destination.address + row * fill.destination.pitch;
         const std::size_t width = fill.width * fill.element;
         for (std::size_t done = 0; done < width;) {
+            if (apart) memory_.give_way();
             const std::size_t bytes =
                 std::min(width - done, piece - static_cast<std::size_t>((start + done) % piece));
             std::byte* target = memory_.at(start + done, bytes, true);

@@ -68,13 +68,21 @@ SimulatedDevice::SimulatedDevice(int number, unsigned of_machine, const Settings
       shared(std::move(with_others)),
       physical(settings.memory, shared.get()),
       heap(physical, space),
-      engine(space, {settings.faults, timer_base, settings.interference, background(settings)}) {}
+      engine(space,
+             {settings.faults, timer_base, settings.interference, background(settings), apart(settings)}) {}
 
 // Under the virtual clock no time may pass while a kernel's code runs; else it runs on a thread of its own.
 Background SimulatedDevice::background(const Settings& settings) {
     if (settings.virtual_clock) return {};
     return [this](std::function<void()> work, std::function<void()> finish) {
         Driver::instance().run_in_background(*this, {std::move(work), std::move(finish)});
+    };
+}
+
+Background SimulatedDevice::apart(const Settings& settings) {
+    if (settings.virtual_clock) return {};
+    return [this](std::function<void()> work, std::function<void()> finish) {
+        Driver::instance().run_apart(*this, {std::move(work), std::move(finish)});
     };
 }
 

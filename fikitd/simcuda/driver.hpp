@@ -57,6 +57,7 @@ struct SimulatedDevice {
         std::condition_variable due;
     } kernels;
     Background background(const Settings& settings);
+    Background apart(const Settings& settings);
     bool started = false;
     // As of the last look at the other processes' turns.
     struct {
@@ -187,6 +188,8 @@ class Driver {
     void start(SimulatedDevice& device);
     // Runs a kernel's code without the lock.
     void run_in_background(SimulatedDevice& device, SimulatedDevice::Kernel kernel);
+    // The same for anything else, on a thread of its own: kernels may wait for it on all of theirs.
+    void run_apart(SimulatedDevice& device, SimulatedDevice::Kernel other);
     // What the next operation of a stream comes after.
     std::vector<Dependency> order(Stream& stream);
     // When what the current call submits leaves the host.
@@ -214,6 +217,7 @@ class Driver {
     void run_device(SimulatedDevice& device);
     void run_calls(SimulatedDevice& device);
     void run_kernels(SimulatedDevice& device);
+    void run(SimulatedDevice& device, Lock& lock, const SimulatedDevice::Kernel& kernel);
     void run_turns(SimulatedDevice& device);
     void take_turn(SimulatedDevice& device, Nanoseconds now);
     std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;

@@ -91,17 +91,29 @@ void Driver::run_kernels(SimulatedDevice& device) {
         --kernels.idle;
         const SimulatedDevice::Kernel kernel = std::move(kernels.waiting.front());
         kernels.waiting.pop_front();
-        lock.unlock();
-        {
-            const auto held = space.in_use();
-            kernel.work();
-        }
-        lock.lock();
-        --kernels.count;
-        kernel.finish();
-        advance(device);
-        progress_.notify_all();
+        run(device, lock, kernel);
     }
+}
+
+void Driver::run_apart(SimulatedDevice& device, SimulatedDevice::Kernel other) {
+    ++device.kernels.count;
+    start_thread([this, &device, other = std::move(other)] {
+        Lock lock(mutex);
+        run(device, lock, other);
+    });
+}
+
+void Driver::run(SimulatedDevice& device, Lock& lock, const SimulatedDevice::Kernel& kernel) {
+    lock.unlock();
+    {
+        const auto held = space.in_use();
+        kernel.work();
+    }
+    lock.lock();
+    --device.kernels.count;
+    kernel.finish();
+    advance(device);
+    progress_.notify_all();
 }
 
 // Runs cuLaunchHostFunc's functions, one after the other, without the lock.

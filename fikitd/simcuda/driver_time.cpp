@@ -161,7 +161,8 @@ CUresult Driver::stand_still(Lock& lock) {
             advance(*device);
             const auto next = device->engine.next_event_time();
             const bool waiting = device->engine.polls();
-            if (sticky() != CUDA_SUCCESS || (!device->engine.computing() && !waiting)) break;
+            const bool busy = device->engine.computing() || device->kernels.count > 0;
+            if (sticky() != CUDA_SUCCESS || (!busy && !waiting)) break;
             if (device->kernels.count > 0)
                 progress_.wait(lock);
             else if (!next && waiting)

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import itertools
 import mmap
+import os
 from typing import Any
 
 import numpy as np
@@ -261,4 +262,29 @@ def test_copies_across_memory_that_was_registered_apart(cuda: Cuda) -> None:
             cuda.cuMemcpyDtoH(part - 8, device, 16)
     for part in parts:
         cuda.cuMemHostUnregister(part)  # nothing is lost by it
+    cuda.cuMemFree(device)
+
+
+@pytest.mark.skipif(
+    os.environ.get("FIKIT_TEST_DEVICE") == "real", reason="a GPU's copies cost the host nothing"
+)
+def test_calls_are_answered_while_a_large_copy_goes_on(cuda: Cuda) -> None:
+    size = 256 << 20
+    device, stream = cuda.cuMemAlloc(size), cuda.stream()
+    pinned = int(cuda.cuMemHostAlloc(size, 0))
+    words = np.ctypeslib.as_array((ctypes.c_uint32 * (size // 4)).from_address(pinned))
+    answered = False
+    for turn in range(1, 11):  # this thread may be late, but not each time
+        cuda.cuMemsetD32Async(device, turn, size // 4, stream)
+        cuda.cuMemcpyDtoHAsync(pinned, device, size, stream)
+        while words[0] != turn:
+            pass
+        cuda.cuMemGetInfo()
+        answered = words[-1] != turn
+        cuda.cuStreamSynchronize(stream)
+        assert words[-1] == turn
+        if answered:
+            break
+    assert answered
+    cuda.cuMemFreeHost(pinned)
     cuda.cuMemFree(device)
