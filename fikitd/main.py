@@ -20,7 +20,7 @@ from fikit.place import UnsafePlaceError
 
 from fikitd import __version__, configuration_files, directories, metrics
 from fikitd.api import requests as _requests  # noqa: F401  registers the handlers
-from fikitd.api.listener import Listener, make_socket, passed_sockets, remove_socket
+from fikitd.api.listener import Listener, make_socket, passed_sockets, place_of, remove_socket
 from fikitd.configuration import Configuration
 from fikitd.daemon import Daemon
 from fikitd.device import CHOICES, DeviceSpec, choose
@@ -51,18 +51,20 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         configuration = configuration_files.load(file)
         set_up(configuration.daemon.log_level)
         os.umask(0o077)  # what it keeps is nobody else's to read, whoever made the directories
-        places = directories.choose(configuration.daemon, socket_path)
+        passed = passed_sockets()
+        places = directories.choose(configuration.daemon, place_of(passed) or socket_path)
         devices = choose(device or configuration.device.choice, configuration.device, places.runtime)
         places.make()
-        passed = passed_sockets()
         directories.lock(places, with_socket=not passed)
         listening = passed or [make_socket(places.socket, configuration.daemon)]
         made = None if passed else places.socket.stat()
-        port = configuration.metrics.port
-        scraped = metrics.listen_http(port) if port else None
-        trio.run(serve, configuration, places, devices, listening, scraped, file)
-        if made is not None:
-            remove_socket(places.socket, made)
+        try:
+            port = configuration.metrics.port
+            scraped = metrics.listen_http(port) if port else None
+            trio.run(serve, configuration, places, devices, listening, scraped, file)
+        finally:
+            if made is not None:
+                remove_socket(places.socket, made)
     except START_FAILURES as error:
         click.echo(f"fikitd: {told(error)}", err=True)
         sys.exit(1)

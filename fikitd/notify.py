@@ -19,7 +19,7 @@ def notify(*assignments: str) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             sender.setblocking(False)
-            sender.sendto("\n".join(assignments).encode(), place.replace("@", "\0", 1))
+            sender.sendto("\n".join(assignments).encode(), f"\0{place[1:]}" if place[0] == "@" else place)
     except OSError:
         return False
     return True

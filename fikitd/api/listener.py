@@ -40,6 +40,12 @@ def passed_sockets() -> list[socket.socket]:
     return passed
 
 
+def place_of(passed: list[socket.socket]) -> Path | None:
+    """Where those are that systemd made, wherever its unit has them: the first that is in the file system."""
+    names = [each.getsockname() for each in passed]
+    return next((Path(name) for name in names if name and isinstance(name, str)), None)
+
+
 def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
     """Listen at the path, with the permissions configured. Blocking. Raises OSError, AlreadyRunningError.
 

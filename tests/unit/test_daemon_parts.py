@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sqlite3
 import stat
 import threading
@@ -30,6 +31,7 @@ from fikitd.jobs import files
 from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
+from fikitd.notify import notify
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
 from fikitd.processes import Process
 from fikitd.sessions import SUM, Sessions
@@ -421,3 +423,16 @@ def test_a_number_that_is_none(tmp_path: Path, text: str, word: str) -> None:
     file.write_text(f"[daemon]\n{text}\n")
     with pytest.raises(ConfigurationError, match=word):
         load(file)
+
+
+@pytest.mark.parametrize("name", ["\0fikit-test-{}@here", "{}/who@where"])
+def test_systemd_is_told_wherever_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An @ stands for the zero of an abstract name only where it is first (sd_notify(3))."""
+    place = name.format(os.getpid() if name[0] == "\0" else tmp_path)
+    monkeypatch.setenv("NOTIFY_SOCKET", place.replace("\0", "@"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(place)
+        assert notify("READY=1")
+        assert listening.recv(100, socket.MSG_DONTWAIT) == b"READY=1"
