@@ -7,6 +7,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import trio
 from fikit.protocol import GpuRecord, OpenSession, priority_name
 
 from fikitd import __version__
@@ -56,6 +57,8 @@ class Daemon:
     """Why an administrator had it refuse new work, which is remembered."""
     ending: bool = False
     """After SIGTERM; there is no way back."""
+    taken_over: trio.Event = field(default_factory=trio.Event)
+    """What an earlier daemon left is known, executors and jobs: before, nobody could end it."""
     stopping: bool = False
     """The drain after SIGTERM is over: executors are being stopped."""
     version: str = __version__

@@ -93,6 +93,7 @@ async def serve(
         await nursery.start(daemon.supervisor.run)
         await daemon.sessions.close_left()
         await nursery.start(daemon.jobs.run)
+        daemon.taken_over.set()
         for each in listening:
             nursery.start_soon(Listener(daemon).run, each)
         nursery.start_soon(keep_books, daemon)

@@ -65,6 +65,7 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
     notify("STOPPING=1", "STATUS=Draining", f"EXTEND_TIMEOUT_USEC={grace}")
     daemon.ending = True
     daemon.events.tell("daemon_ending", drain_seconds=seconds)
+    await daemon.taken_over.wait()
     patience.deadline = trio.current_time() + seconds
     with patience:
         await until_idle(daemon)
