@@ -90,6 +90,7 @@ class Supervisor:
         self._lasts = lasts  # whether a trust domain may have more sessions
         self._owner = owner  # whose a trust domain is
         self._nursery: trio.Nursery  # while run() runs, which is as long as executors are asked for
+        self._logs = trio.CapacityLimiter(1)  # threads that may wait for their disk
         self.executors: dict[str, Executor] = {}
         self.failing: dict[int, FailedStart] = {}
         """GPUs whose latest executor has ended before it served anybody."""
@@ -274,6 +275,7 @@ class Supervisor:
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)
+                nursery.start_soon(self._bound_log, executor)
                 await executor.process.wait()
                 nursery.cancel_scope.cancel()
             executor.failure = executor.failure or "its process has ended"
@@ -292,9 +294,16 @@ class Supervisor:
             await in_thread(executor.socket.unlink, True)
         living = [each.log for each in self.executors.values()]
         with suppress(OSError):
-            await in_thread(remove_oldest, executor.log.parent, living)
+            await in_thread(remove_oldest, executor.log.parent, living, limiter=self._logs)
         if executor.process is not None:
             executor.process.close()
+
+    async def _bound_log(self, executor: Executor) -> None:
+        """Beside the heartbeat: a disk that does not answer must not make it look as if that had stopped."""
+        while True:
+            await trio.sleep(self._settings().heartbeat_seconds)
+            most = self._settings().log_bytes
+            await in_thread(trim, executor.log, most, limiter=self._logs, abandon_on_cancel=True)
 
     async def _serve(self, executor: Executor, process: Process) -> None:
         """Connect, converse, and connect again when the connection breaks while the process lives."""
@@ -366,7 +375,6 @@ class Supervisor:
             executor.answered_at = trio.current_time()
             self._listener.executor_beat(executor, attached)
             self._look_for_outlived(executor, attached, settings.outlived_seconds)
-            await in_thread(trim, executor.log, settings.log_bytes)
             if attached.sessions:
                 executor.idle_since = asked_at
             elif executor.idle:
