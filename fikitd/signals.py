@@ -31,11 +31,10 @@ async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScop
     with trio.open_signal_receiver(signal.SIGHUP, *ENDING) as received:
         async with trio.open_nursery() as nursery:
             patience = trio.CancelScope()
-            draining = False
+            draining, reloads = False, trio.Lock()
             async for number in received:
                 if number == signal.SIGHUP:
-                    await reload(daemon, file)
-                    nursery.start_soon(daemon.sessions.set_weights)
+                    nursery.start_soon(reload, daemon, file, reloads)
                 elif not draining:
                     draining = True
                     nursery.start_soon(end_gracefully, daemon, patience, whole)
@@ -43,19 +42,24 @@ async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScop
                     patience.cancel()
 
 
-async def reload(daemon: Daemon, file: Path | None) -> None:
-    """Take over a configuration that is right as a whole, or keep the one we have."""
-    reloading()
-    try:
-        loaded = await in_thread(configuration_files.load, file)
-    except ConfigurationError as error:
-        daemon.events.tell("reload_refused", reason=str(error), warning=True)
-    else:
-        daemon.configuration, left = configuration_files.taken_over(daemon.configuration, loaded)
-        log.set_up(loaded.daemon.log_level)
-        daemon.events.tell("reloaded", warning=bool(left), needs_restart=left)
-        daemon.jobs.wake()
-    notify("READY=1")
+async def reload(daemon: Daemon, file: Path | None, one_by_one: trio.Lock) -> None:
+    """Take over a configuration that is right as a whole, or keep the one we have.
+
+    Its disk may not answer: that keeps no other signal waiting, nor the daemon from its end.
+    """
+    async with one_by_one:
+        reloading()
+        try:
+            loaded = await in_thread(configuration_files.load, file, abandon_on_cancel=True)
+        except ConfigurationError as error:
+            daemon.events.tell("reload_refused", reason=str(error), warning=True)
+        else:
+            daemon.configuration, left = configuration_files.taken_over(daemon.configuration, loaded)
+            log.set_up(loaded.daemon.log_level)
+            daemon.events.tell("reloaded", warning=bool(left), needs_restart=left)
+            daemon.jobs.wake()
+        notify("READY=1")
+    await daemon.sessions.set_weights()
 
 
 async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio.CancelScope) -> None:

@@ -1,8 +1,7 @@
-"""A daemon that starts: where its socket is then, and what it does when it is to end at once."""
+"""Where the daemon's socket is: wherever systemd has made it, and not where no daemon came to serve."""
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -19,17 +18,6 @@ import os, sys
 os.dup2(int(sys.argv[1]), 3)
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "WATCHDOG_USEC": "400000"}
 os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-ENDED_AS_IT_TAKES_OVER = """
-import os, signal, trio
-from fikitd.executor.supervisor import Supervisor
-adopt = Supervisor._adopt
-async def adopt_slowly(self):
-    os.kill(os.getpid(), signal.SIGTERM)
-    await trio.sleep(1)
-    await adopt(self)
-Supervisor._adopt = adopt_slowly
 """
 
 
@@ -91,31 +79,3 @@ def test_a_daemon_that_does_not_start_leaves_no_socket(stopped_daemon: Daemon, f
         (stopped_daemon.place / "state/state.db").rmdir()
     assert (refused.returncode, b"Traceback" in refused.stderr) == (1, False), refused.stderr
     assert not left
-
-
-def test_a_daemon_that_is_ended_as_it_starts_ends_what_an_earlier_one_left(stopped_daemon: Daemon) -> None:
-    """It has to know of it before: SIGTERM ends the work, whenever it comes."""
-    client = stopped_daemon.start().client()
-    assert isinstance(client.ask(p.OpenSession(name="left")), p.SessionOpened)
-    command = ["/bin/sleep", "1000"]
-    submit = p.Submit(command=command, environment={}, directory="/", foreground=True)
-    job = client.ask(submit).job.job
-    with subprocess.Popen(command, start_new_session=True) as process:
-        try:
-            assert client.ask(p.JobStarted(job=job, pid=process.pid)) == p.Done()
-            stopped_daemon.stop(signal.SIGKILL)
-            stopped_daemon.prologue = ENDED_AS_IT_TAKES_OVER
-            with stopped_daemon.log.open("ab") as log:
-                ended = subprocess.run(
-                    stopped_daemon.command(),
-                    env=stopped_daemon.environment(),
-                    stderr=log,
-                    timeout=30,
-                    check=False,
-                )
-            stopped_daemon.prologue = ""
-            assert ended.returncode == 0
-            assert process.wait(20) == -signal.SIGTERM
-        finally:
-            process.kill()
-    assert not list((stopped_daemon.place / "run").glob("x-*.sock"))
