@@ -3,11 +3,11 @@
     spec      what to run (daemon -> runner), written before the runner starts
     lock      held by the runner for its life (a record lock, so the kernel tells who holds it)
     started   the command's pid and when it began (runner -> daemon), appears whole,
-              before the command does anything; space for it is taken at start
+              before the command does anything; space for it is taken before the job's start
     control   a FIFO: one line ``SIGNAL GRACE_MS`` asks the runner to end the command
     kill      is there once the job was asked to end: a runner that does not listen yet will not start it
     stdout, stderr   its output, up to the limit
-    exit      how it ended (runner -> daemon), appears whole and synced; space for it is taken at start
+    exit      how it ended (runner -> daemon), appears whole and synced; space for it is taken as well
 
 Standard library only: the runner imports this, and must be small and quick to start.
 """
@@ -39,8 +39,11 @@ def write_whole(path: Path, content: dict[str, Any]) -> None:
 
 
 def take_space(path: Path) -> int:
-    """A descriptor of the file to be, its space taken: a full disk must not lose what it is to say."""
-    descriptor = os.open(part_of(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """A descriptor of the file to be, its space taken: a full disk must not lose what it is to say.
+
+    Space that was taken before is kept.
+    """
+    descriptor = os.open(part_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, TAKEN_BYTES)
     except OSError:

@@ -35,6 +35,8 @@ from fikitd.quote import quoted
 from fikitd.scarcity import in_thread, once_there_is_room, patiently
 
 NORMAL: Final = priority_level("normal")
+FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+FREE: Final = "free disk space"
 FORK_SECONDS: Final = 0.01
 """After it a child that was being forked is there to be seen."""
 RUNNER_LOG: Final = "runner.log"
@@ -90,9 +92,25 @@ class JobProcesses:
         try:
             await in_thread(files.prepare, self.place(job), spec)
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            hint = "free disk space" if full else "'fikitctl doctor' looks at the state directory"
+            hint = FREE if error.errno in FULL else "'fikitctl doctor' looks at the state directory"
             raise Unavailable(f"cannot write the job's directory: {error}", hint) from None
+
+    async def take_space(self, job: Job) -> None:
+        """What its runner is to write has room: who has waited must not be lost for want of that.
+
+        Raises Unavailable when the disk is full.
+        """
+
+        def take() -> None:
+            for name in (files.STARTED, files.EXIT):
+                os.close(files.take_space(self.place(job) / name))
+
+        try:
+            await patiently(take)
+        except OSError as error:
+            if error.errno in FULL:
+                raise Unavailable(f"it is to be started once the disk has room: {error}", FREE) from None
+            # Anything else its runner will run into, and be told of.
 
     async def left(self, known: Collection[int]) -> list[Job]:
         """The jobs of the directories that are none of the known, as far as those tell.

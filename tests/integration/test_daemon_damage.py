@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,30 @@ def test_a_command_begins_where_there_is_room_to_note_it_and_its_end(small_disk:
     else:
         assert "No space left on device" in ran.stderr
         assert not marker.exists()
+
+
+def test_jobs_that_wait_are_not_lost_while_the_disk_is_full(stopped_daemon: Daemon, small_disk: Path) -> None:
+    """The state file has room of its own: what was moved from its log to the file itself is overwritten."""
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    client = stopped_daemon.start().client()
+    gate = stopped_daemon.place / "gate"
+    os.mkfifo(gate)
+    scripts = [f"read word < {gate}", *(f"exit {number}" for number in range(3))]
+    first, *waiting = (
+        client.ask(p.Submit(command=["/bin/sh", "-c", each], environment={}, directory="/")).job.job
+        for each in scripts
+    )
+    client.pid_of(first)
+    with closing(sqlite3.connect(small_disk / "state.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint")
+    filler = fill(small_disk)
+    gate.write_text("go\n")
+    assert client.ask(p.Wait(job=first)).job.exit_code == 0
+    while "the most that may" in (told := client.ask(p.Show(target=waiting[0])).job).reason:
+        pass
+    assert (told.state, "No space left" in told.reason) == ("queued", True), told.reason
+    filler.unlink()
+    assert [client.ask(p.Wait(job=each)).job.exit_code for each in waiting] == [0, 1, 2]
 
 
 def test_a_job_s_files_that_tell_nothing(stopped_daemon: Daemon) -> None:
