@@ -199,6 +199,9 @@ class Jobs(JobRecords):
         except EndedAtOnce:
             await self._end(job.number, await self._processes.ending(job))
         except OSError as error:
+            if (runner := await self._processes.find(job)) is not None:
+                self._follow(job, runner)  # systemd has started it, and did not say so in time
+                return
             await self._end(job.number, Ending(None, f"cannot start its runner: {error}"), "failed")
 
     async def _take_over(self, job: Job) -> None:

@@ -310,6 +310,36 @@ def test_a_daemon_killed_before_it_started_a_job_s_runner_starts_it_next_time(st
     assert again.ask(p.ReadLogs(job=job)).data == b"once\n"
 
 
+STARTS_AND_FAILS = """
+from fikitd.jobs import files, running
+launch = running.launch
+async def unheard(what):
+    if {started}:
+        await launch(what)
+        while files.lock_holder(what.output.parent) is None:
+            pass
+    raise OSError("systemd-run did not answer")
+running.launch = unheard
+"""
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_runner_of_whose_start_nobody_told_is_followed_or_does_nothing(
+    stopped_daemon: Daemon, started: bool
+) -> None:
+    """A job that is over must not go on, nor begin when a busy machine comes to it."""
+    stopped_daemon.prologue = f"exec({STARTS_AND_FAILS.format(started=started)!r}); "
+    client = stopped_daemon.start().client()
+    mark = stopped_daemon.place / "begun"
+    command = ["/bin/sh", "-c", f"touch {mark}; exit 3"]
+    job = client.ask(p.Submit(command=command, environment={}, directory="/")).job.job
+    ended = client.ask(p.Wait(job=job)).job
+    assert (ended.state, ended.exit_code) == ("failed", 3 if started else None), ended.reason
+    late = [sys.executable, "-P", "-m", "fikitd.jobs.runner", stopped_daemon.place / "state/jobs" / job]
+    subprocess.run(late, timeout=20, check=False)
+    assert mark.exists() == started
+
+
 def test_a_daemon_killed_as_it_makes_a_job_s_directory_refuses_nobody_afterwards(
     stopped_daemon: Daemon,
 ) -> None:
