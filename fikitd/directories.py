@@ -92,6 +92,8 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
             owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
             used = directories.socket if path == beside_socket else path.parent
             raise AlreadyRunningError(f"another fikitd (pid {owner}) uses the {what} {used}") from None
+        except OSError as error:  # a file server's, where nobody keeps locks
+            raise OSError(error.errno, f"it cannot be locked: {error.strerror}", str(path)) from None
         pid = str(os.getpid()).encode()
         try:
             os.pwrite(descriptor, pid, 0)  # over what is there: a full disk has room for that

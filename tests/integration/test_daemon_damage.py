@@ -213,6 +213,15 @@ def test_what_is_no_socket_is_not_removed(stopped_daemon: Daemon) -> None:
     stopped_daemon.socket.unlink()
 
 
+def test_a_state_directory_where_nobody_keeps_locks_is_named(stopped_daemon: Daemon) -> None:
+    """As some file servers' are."""
+    raising = "(_ for _ in ()).throw(OSError(errno.ENOLCK, 'No locks available'))"
+    stopped_daemon.prologue = f"import errno, fcntl; fcntl.lockf = lambda *_: {raising}; "
+    expected = f"fikitd: {stopped_daemon.place}/state/lock: it cannot be locked: No locks available\n"
+    assert refusal(stopped_daemon) == expected
+    stopped_daemon.prologue = ""
+
+
 def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, small_disk: Path) -> None:
     client = stopped_daemon.start().client()
     kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
