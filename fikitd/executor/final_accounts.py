@@ -48,7 +48,7 @@ def keep_only(directory: Path, open_accounts: Collection[str]) -> None:
     """Remove what is in the store already: a daemon was killed before it could."""
     for path in directory.glob("*.account"):
         if path.stem not in open_accounts:
-            path.unlink(missing_ok=True)
+            remove(directory, path.stem)
 
 
 def place(directory: Path, session: str) -> Path:

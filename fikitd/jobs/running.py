@@ -118,27 +118,34 @@ class JobProcesses:
         One that a daemon was killed over before it said what to run is removed.
         """
 
-        def look() -> list[Job]:
+        def look(directory: Path) -> Job | None:
+            begun = any((directory / name).exists() for name in (files.LOCK, files.STARTED, files.EXIT))
+            if not begun and not (directory / files.SPEC).exists():
+                shutil.rmtree(directory, ignore_errors=True)
+                return None
+            spec = files.read(directory / files.SPEC) or {}
+            try:
+                job = msgspec.convert(spec.get("record"), Job)
+            except msgspec.ValidationError:
+                return None
+            if job.job != directory.name:
+                return None
+            since = moment(files.read(directory / files.STARTED))
+            running = {"gpu": job.gpu_asked or 0, "started_unix": since}
+            return job.moved("running", **running) if begun else job
+
+        def look_at_all() -> list[Job]:
             found = []
             for number, directory in self._directories():
-                if number in known:
-                    continue
-                begun = any((directory / name).exists() for name in (files.LOCK, files.STARTED, files.EXIT))
-                if not begun and not (directory / files.SPEC).exists():
-                    shutil.rmtree(directory, ignore_errors=True)
-                    continue
-                spec = files.read(directory / files.SPEC) or {}
                 try:
-                    job = msgspec.convert(spec.get("record"), Job)
-                except msgspec.ValidationError:
+                    job = look(directory) if number not in known else None
+                except OSError as error:  # a daemon that did not start for it would help nobody
+                    structlog.get_logger().error("job_unreadable", job=directory.name, reason=str(error))
                     continue
-                if job.job == directory.name:
-                    since = moment(files.read(directory / files.STARTED))
-                    running = {"gpu": job.gpu_asked or 0, "started_unix": since}
-                    found.append(job.moved("running", **running) if begun else job)
+                found += [job] if job else []
             return found
 
-        return sorted(await in_thread(look), key=lambda job: job.number)
+        return sorted(await in_thread(look_at_all), key=lambda job: job.number)
 
     async def highest(self) -> int:
         """The highest number that a directory has, whatever it holds; 0: there is none."""
@@ -147,7 +154,7 @@ class JobProcesses:
     def _directories(self) -> Iterator[tuple[int, Path]]:
         for directory in self._directory.glob("job-*"):
             number = job_number(directory.name)
-            if number is not None and directory.is_dir():
+            if number is not None and os.path.isdir(directory):
                 yield number, directory
 
     async def start(self, job: Job) -> Process:
@@ -212,8 +219,10 @@ class JobProcesses:
 
     async def has_had_runner(self, job: Job) -> bool:
         """Whether one has come so far as to lock the job's directory; or there is none to start it with."""
-        place = self.place(job)
-        return await in_thread(lambda: (place / files.LOCK).exists() or not (place / files.SPEC).exists())
+        place = self.place(job)  # os.path's exists() takes what cannot be read for what is not there
+        return await in_thread(
+            lambda: os.path.exists(place / files.LOCK) or not os.path.exists(place / files.SPEC)
+        )
 
     async def started(self, job: Job) -> tuple[int, int | None]:
         """The pid of the command, once it runs, and when it began. Raises OSError."""

@@ -1,4 +1,4 @@
-"""Clients that break the rules: told why, at most disconnected; nobody else notices."""
+"""Clients that break the rules: told why, at most disconnected; nobody else notices. Files that do: passed over."""
 
 from __future__ import annotations
 
@@ -175,3 +175,18 @@ def test_nothing_leaks(stopped_daemon: Daemon) -> None:
     assert (
         len(os.listdir(place)) <= before + 6
     )  # the executor's connection and pidfd; closing may lag a little
+
+
+def test_what_cannot_be_read_of_one_job_or_session_keeps_no_daemon_from_starting(
+    stopped_daemon: Daemon,
+) -> None:
+    """As on a disk that begins to fail: reading a directory as a file is refused, too."""
+    state, run = stopped_daemon.place / "state", stopped_daemon.place / "run"
+    (state / "jobs/job-3/spec").mkdir(parents=True)
+    (state / "jobs/job-4/lock").mkdir(parents=True)
+    (state / "jobs/job-4/spec").mkdir()
+    (run / "s-0123456789.account").mkdir(parents=True)
+    client = stopped_daemon.start().client()
+    job = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
+    assert (job, client.ask(p.Wait(job=job)).job.exit_code) == ("job-5", 0)
+    assert "job_unreadable" in stopped_daemon.log.read_text()
