@@ -32,7 +32,9 @@ def load(file: Path | None) -> Configuration:
     try:
         if file is not None and not file.is_file():
             raise ConfigurationError(f"{file}: no such file")
-        for path in [main, *sorted((main.parent / "conf.d").glob("*.toml"))]:
+        more = main.parent / "conf.d"
+        names = os.listdir(more) if more.is_dir() else []  # glob() finds nothing where it may not look
+        for path in [main, *(more / name for name in sorted(names) if name.endswith(".toml"))]:
             if path.is_file():
                 merged = merge(merged, read(path))
     except OSError as error:

@@ -15,6 +15,7 @@ import pytest
 from fikit import protocol as p
 from fikit.control import Connection
 
+from fikitd.configuration_files import load
 from fikitd.jobs import files
 from fikitd.main import main
 from tests.integration.conftest import Client, Daemon, of_a_runner
@@ -393,3 +394,15 @@ def test_as_many_jobs_as_sessions_that_a_user_may_have_open_one_each(stopped_dae
         assert isinstance(opened, p.SessionOpened), opened
     for job in jobs:
         assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_settings_that_may_not_be_read_are_not_passed_over(place: Path, as_user: Any) -> None:
+    """As a service the daemon may read less than root: limits that an operator wrote would not hold."""
+    more = place / "conf.d"
+    more.mkdir(mode=0o700)
+    (more / "limits.toml").write_text("[jobs]\nmax_running = 1\n")
+    (place / "fikitd.toml").touch()
+    refused = as_user(65534, lambda: str(load(place / "fikitd.toml").jobs.max_running))
+    assert refused == f"ConfigurationError: {more}: Permission denied"
+    more.chmod(0o755)
+    assert as_user(65534, lambda: str(load(place / "fikitd.toml").jobs.max_running)) == "1"
