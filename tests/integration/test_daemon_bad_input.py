@@ -1,4 +1,4 @@
-"""Clients that break the rules: told why, at most disconnected; nobody else notices. Files that do: passed over."""
+"""Clients that break the rules: told why, at most disconnected; nobody else notices. Files, too."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def test_jobs_that_wait_are_not_lost_while_the_disk_is_full(stopped_daemon: Daem
     filler = fill(small_disk)
     gate.write_text("go\n")
     assert client.ask(p.Wait(job=first)).job.exit_code == 0
-    while "the most that may" in (told := client.ask(p.Show(target=waiting[0])).job).reason:
+    while "jobs run, " in (told := client.ask(p.Show(target=waiting[0])).job).reason:
         pass
     assert (told.state, "No space left" in told.reason) == ("queued", True), told.reason
     filler.unlink()
