@@ -222,6 +222,9 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
     """In the child: turn into the command, as its user; the directory is entered as that user, too."""
     code, subject = 126, f"user {spec['uid']}"
     try:
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)  # before it is known: what it is sent then must not be lost
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.setsid()
         try:
             if os.geteuid() == 0:
@@ -238,9 +241,6 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
         for target, source in enumerate([null, outputs[0].writer, outputs[1].writer]):
             os.dup2(source, target)
         os.umask(spec.get("umask", 0o022))  # an older daemon wrote none
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         subject = spec["directory"]
         os.chdir(subject)
         subject = spec["command"][0]  # of the ways that PATH has to it, an error names the last

@@ -1,14 +1,17 @@
-"""Signals that come while the daemon is busy with something else."""
+"""Signals that come while the daemon, or a command, is busy with something else."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon
+from fikitd.jobs import files
+from tests.integration.conftest import Daemon, of_a_runner
 
 ENDED_AS_IT_TAKES_OVER = """
 import os, signal, trio
@@ -66,3 +69,29 @@ def test_a_configuration_that_does_not_answer_keeps_nobody_from_ending_the_daemo
     with stalled.open("w"):  # it is being read by now
         assert stopped_daemon.stop() == 0
     stopped_daemon.prologue = ""
+
+
+SLOW_TO_BECOME = """
+import os, select, sys
+from fikitd.jobs import runner
+umask = os.umask
+def held(mask):
+    open(sys.argv[1] + "/held", "w").close()
+    select.select([], [], [], 2)
+    return umask(mask)
+os.umask = held
+sys.exit(runner.main())
+"""
+
+
+def test_what_a_command_is_sent_as_it_begins_is_not_lost(tmp_path: Path) -> None:
+    """Its runner ignores signals; a job that was killed then ran on until its grace was over."""
+    directory = tmp_path / "job-1"
+    files.prepare(directory, of_a_runner("/bin/sh", "-c", "exit 3"))
+    with subprocess.Popen([sys.executable, "-P", "-c", SLOW_TO_BECOME, str(directory)]) as runner:
+        while not (directory / "held").exists():
+            assert runner.poll() is None
+        files.ask_runner(directory, signal.SIGTERM, 60_000)
+    ending = files.read(directory / files.EXIT)
+    assert ending is not None
+    assert ending["exit_code"] == 128 + signal.SIGTERM
