@@ -36,7 +36,8 @@ async def feed_watchdog(daemon: Daemon) -> None:
         with trio.move_on_after(interval / 4):
             if heartbeats_turn(daemon) and await api_answers(daemon):
                 sessions, executors = len(daemon.sessions.living), len(daemon.supervisor.executors)
-                notify("WATCHDOG=1", f"STATUS={sessions} sessions, {executors} executors")
+                # Ready again: when that was said first, there may have been no room for it to be heard.
+                notify("WATCHDOG=1", "READY=1", f"STATUS={sessions} sessions, {executors} executors")
 
 
 def heartbeats_turn(daemon: Daemon) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -79,3 +80,33 @@ def test_a_daemon_that_does_not_start_leaves_no_socket(stopped_daemon: Daemon, f
         (stopped_daemon.place / "state/state.db").rmdir()
     assert (refused.returncode, b"Traceback" in refused.stderr) == (1, False), refused.stderr
     assert not left
+
+
+def test_systemd_hears_that_the_daemon_is_ready_though_it_was_busy_then(stopped_daemon: Daemon) -> None:
+    """Else it would take it for one that does not start."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        contextlib.ExitStack() as others,
+    ):
+        place = str(stopped_daemon.place / "notify")
+        systemd.bind(place)
+        systemd.settimeout(20)
+        for _ in range(8):  # of what one has sent only so much may wait
+            other = others.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            other.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    other.sendto(b"STATUS=of another", place)
+        with stopped_daemon.log.open("ab") as log:
+            stopped_daemon.process = subprocess.Popen(
+                stopped_daemon.command(),
+                env={**stopped_daemon.environment(), "NOTIFY_SOCKET": place, "WATCHDOG_USEC": "400000"},
+                stderr=log,
+            )
+        while "serving" not in stopped_daemon.log.read_text():
+            assert stopped_daemon.process.poll() is None
+        Client(stopped_daemon.socket).close()  # by now it was said
+        heard = b""
+        while b"WATCHDOG=1" not in heard:
+            heard = systemd.recv(4096)
+        assert b"READY=1" in heard.split(b"\n")
