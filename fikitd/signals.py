@@ -69,9 +69,9 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
     notify("STOPPING=1", "STATUS=Draining", f"EXTEND_TIMEOUT_USEC={grace}")
     daemon.ending = True
     daemon.events.tell("daemon_ending", drain_seconds=seconds)
-    await daemon.taken_over.wait()
-    patience.deadline = trio.current_time() + seconds
     with patience:
+        await daemon.taken_over.wait()
+        patience.deadline = trio.current_time() + seconds
         await until_idle(daemon)
     daemon.stopping = True
     with trio.move_on_after(KILL_SECONDS):
