@@ -341,6 +341,8 @@ class Jobs(JobRecords):
         """Signal its process group, SIGKILL after the grace. Raises Unavailable."""
         if job.state == "queued":
             await self._end(job.number, Ending(None, "killed while it was queued"), "killed")
+            if not job.foreground:
+                self._nursery.start_soon(self._processes.close, job)
             return
         asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or "killed on request")
         await self._keep_ahead(asked)

@@ -217,6 +217,11 @@ class JobProcesses:
         except OSError:
             return None
 
+    async def close(self, job: Job) -> None:
+        """One that has not begun never will, also if the records are lost."""
+        with suppress(OSError):
+            await patiently(lambda: files.close_the_book(self.place(job)))
+
     async def has_had_runner(self, job: Job) -> bool:
         """Whether one has come so far as to lock the job's directory; or there is none to start it with."""
         place = self.place(job)  # os.path's exists() takes what cannot be read for what is not there

@@ -36,6 +36,26 @@ def test_a_job_that_took_longer_than_many_that_came_later_is_kept(stopped_daemon
     assert client.ask(p.ReadLogs(job=long)).data == b"result\n"
 
 
+def test_a_job_that_was_killed_as_it_waited_does_not_begin_when_the_state_is_lost(
+    stopped_daemon: Daemon,
+) -> None:
+    stopped_daemon.configure("[jobs]\nmax_running = 0\n")
+    client = stopped_daemon.start().client()
+    mark = stopped_daemon.place / "mark"
+    job = client.ask(submit(f"touch {mark}")).job.job
+    assert client.ask(p.Kill(target=job)) == p.Done()
+    assert wait_for(client, job).state == "killed"
+    stopped_daemon.stop()
+    for part in (stopped_daemon.place / "state").glob("state.db*"):
+        part.unlink()
+    stopped_daemon.configure()
+    client = stopped_daemon.start().client()
+    assert (
+        wait_for(client, client.ask(submit("true")).job.job).state == "finished"
+    )  # who came first begins first
+    assert (wait_for(client, job).state, mark.exists()) == ("lost", False)
+
+
 def test_who_waits_for_jobs_of_which_none_is_kept_is_told_of_their_ends(stopped_daemon: Daemon) -> None:
     stopped_daemon.configure("[jobs]\nkeep_ended = 0\n")
     client = stopped_daemon.start().client()
