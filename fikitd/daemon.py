@@ -35,6 +35,7 @@ from fikitd.traces import Traces
 
 HIGHEST: Final = 0
 DRAIN_SETTING: Final = "drain_reason"
+OTHERS_FIRST: Final = "others that wait for room come before it"
 
 
 @dataclass
@@ -196,20 +197,24 @@ class Daemon:
         """Finds the GPU that has room for a job now; of several, which all must have it, the first.
 
         ``awaited``: GPUs that it gets none of, as jobs before it wait for them. Those of one that has to wait
-        are added.
+        for others are added; who waits for himself keeps nobody else waiting.
         """
         claims = self.claims()
 
         def place_job(job: Job) -> DeviceSpec:
             granted = allowance(self.configuration, job.tenant, str(job.uid))
             asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
-            try:
-                if any(gpu in awaited for gpu in job.gpus) or awaited.issuperset(self.devices):
-                    raise MachineFull("others that wait for room come before it")
-                placed = [self._place(ask, claims, awaited) for ask in asks]
-            except MachineFull:
-                awaited.update(job.gpus or self.devices)
-                raise
+            if not job.gpus and awaited.issuperset(self.devices):
+                raise MachineFull(OTHERS_FIRST)
+            placed, full = [], [MachineFull(OTHERS_FIRST)] if awaited.intersection(job.gpus) else []
+            for ask in asks:
+                try:
+                    placed.append(self._place(ask, claims, awaited if ask.gpu is None else frozenset()))
+                except MachineFull as refusal:
+                    full.append(refusal)
+            if full:
+                awaited.update(job.gpus or full[0].gpus)
+                raise full[0]
             return placed[0]
 
         return place_job

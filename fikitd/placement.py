@@ -22,7 +22,11 @@ KEPT_SHARE: Final = 4
 
 
 class MachineFull(QuotaReached):
-    """There is no room now; there will be when others end. A job waits for that."""
+    """There is no room now; there will be when others end. A job waits for that, on ``gpus``."""
+
+    def __init__(self, message: str, hint: str = "", gpus: Iterable[int] = ()) -> None:
+        super().__init__(message, hint)
+        self.gpus = frozenset(gpus)
 
 
 @dataclass(frozen=True)
@@ -107,24 +111,38 @@ def place(
         raise QuotaReached(
             f"you have {ask.allowance.max_sessions} sessions, the most you may have", "end one first"
         )
-    refusals: list[QuotaReached] = []
+    never: list[QuotaReached] = []
+    later: dict[int, QuotaReached] = {}
     fitting = []
     for device in wanted:
         try:
             memory_limit(ask, device)
+        except QuotaReached as refusal:
+            never.append(refusal)
+            continue
+        try:
             left, works = room(ask, device, held, limits), device.index not in failing
             fitting.append((works, left, -device.index, device))
         except QuotaReached as refusal:
-            refusals.append(refusal)
-    if not fitting:
-        full = [refusal for refusal in refusals if isinstance(refusal, MachineFull)]
-        raise full[0] if full else refusals[0]
-    return max(fitting, key=lambda entry: entry[:3])[3]
+            later[device.index] = refusal
+    if fitting:
+        return max(fitting, key=lambda entry: entry[:3])[3]
+    full = [index for index, refusal in later.items() if isinstance(refusal, MachineFull)]
+    if full:
+        raise MachineFull(later[full[0]].message, later[full[0]].hint, full)
+    raise [*later.values(), *never][0]
 
 
 def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tuple[float, int]:
-    """How good the GPU is for this: bytes left, then fewer sessions. Raises MachineFull."""
+    """How good the GPU is for this: bytes left, then fewer sessions. Raises MachineFull, QuotaReached.
+
+    The latter first: who has himself to wait for keeps nobody else waiting.
+    """
     here = [claim for claim in held if claim.gpu == device.index]
+    own = ask.allowance.memory_limit_bytes
+    mine = sum(claim.reserved_bytes for claim in here if claim.uid == ask.uid)
+    if own and ask.memory_bytes and mine + ask.memory_bytes > own:
+        raise QuotaReached(f"you have reserved {mine} of your {own} bytes on GPU {device.index}")
     sessions = sum(claim.sessions for claim in here)
     if sessions >= limits.max_sessions:
         raise MachineFull(f"GPU {device.index} has {sessions} sessions, the most it may have")
@@ -136,9 +154,5 @@ def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tup
             f"GPU {device.index} has {left} bytes left to reserve, {ask.memory_bytes} were asked for",
             "wait until others end, or ask for less",
         )
-    own = ask.allowance.memory_limit_bytes
-    mine = sum(claim.reserved_bytes for claim in here if claim.uid == ask.uid)
-    if own and ask.memory_bytes and mine + ask.memory_bytes > own:
-        raise QuotaReached(f"you have reserved {mine} of your {own} bytes on GPU {device.index}")
     taken = sum(max(claim.reserved_bytes, claim.used_bytes) for claim in here)
     return capacity - taken, -sessions

@@ -74,6 +74,21 @@ def test_no_room() -> None:
         place(ask(index=4), TWO, [], LIMITS)
 
 
+def test_who_waits_for_room_waits_where_there_can_be_some() -> None:
+    """Jobs that come later wait behind him there alone."""
+    quota = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=2 * GIB, max_sessions=3, max_jobs=1)
+    full = Claim(0, 1, 8 * GIB, 0, 1)
+    with pytest.raises(MachineFull) as waits:
+        place(ask(3 * GIB), {0: gpu(0), 1: gpu(1, 2 * GIB)}, [full], LIMITS)
+    assert waits.value.gpus == {0}
+    with pytest.raises(MachineFull) as waits:
+        place(ask(GIB, None, quota), TWO, [full, Claim(1, 7, 2 * GIB, 0, 1)], LIMITS)
+    assert waits.value.gpus == {0}
+    with pytest.raises(QuotaReached, match="you have reserved") as waits:
+        place(ask(GIB, 0, quota), TWO, [Claim(0, 7, 2 * GIB, 0, 1), Claim(0, 1, 6 * GIB, 0, 1)], LIMITS)
+    assert not isinstance(waits.value, MachineFull)
+
+
 def test_memory_limit() -> None:
     quota = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=2 * GIB, max_sessions=3, max_jobs=1)
     assert memory_limit(ask(), gpu(0)) == 8 * GIB

@@ -1,0 +1,86 @@
+"""Jobs of several users on two GPUs: who waits for whom, and where what comes goes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import SETTINGS, Client, Daemon
+
+NOBODY = 65534
+GIB = 1 << 30
+AsUser = Callable[[int, Callable[[], str]], str]
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+def start(stopped_daemon: Daemon) -> Start:
+    """Start it with two GPUs of 4 GiB and changed settings."""
+
+    def begin(*changes: tuple[str, str]) -> Daemon:
+        settings = SETTINGS
+        for before, after in changes:
+            assert before in settings
+            settings = settings.replace(before, after)
+        stopped_daemon.configure(settings=settings)
+        return stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+
+    return begin
+
+
+def submit(client: Client, *gpus: int, memory: int = 0, **more: Any) -> str:
+    request = p.Submit(
+        command=["/bin/sleep", "1000"], environment={}, directory="/", gpus=list(gpus),
+        memory_limit_bytes=memory, **more,
+    )  # fmt: skip
+    job: str = client.ask(request).job.job
+    return job
+
+
+def shown(client: Client, job: str) -> p.JobRecord:
+    record: p.JobRecord = client.ask(p.Show(target=job)).job
+    return record
+
+
+def until_running(client: Client, job: str) -> list[int]:
+    """The GPUs that it has."""
+    while (now := shown(client, job)).state == "queued":
+        pass
+    assert now.state == "running"
+    return now.gpus
+
+
+def until_waiting(client: Client, job: str) -> str:
+    """Why it waits."""
+    while not (now := shown(client, job)).reason:
+        pass
+    assert now.state == "queued"
+    return now.reason
+
+
+def end(client: Client, job: str) -> None:
+    client.ask(p.Kill(target=job, signal=signal.SIGKILL))
+    assert client.ask(p.Wait(job=job)).job.state == "killed"
+
+
+@pytest.mark.parametrize("gpus", [(), (0, 1)])
+def test_who_waits_for_himself_keeps_nobody_else_waiting(
+    start: Start, as_user: AsUser, gpus: tuple[int, ...]
+) -> None:
+    """His other job has all that he may have on the one GPU, and another user has the other GPU."""
+    daemon = start(("[tenants.nobody]", f"[tenants.nobody]\nmemory_limit_bytes = {GIB}"))
+    client = daemon.client()
+    until_running(client, submit(client, 0, memory=4 * GIB))
+
+    def two_jobs() -> str:
+        mine = Client(daemon.socket)
+        until_running(mine, submit(mine, 1, memory=GIB))
+        until_waiting(mine, submit(mine, *gpus, memory=GIB))
+        return "one waits"
+
+    assert as_user(NOBODY, two_jobs) == "one waits"
+    assert until_running(client, submit(client, 1, memory=GIB)) == [1]
