@@ -214,6 +214,7 @@ class Daemon:
                     full.append(refusal)
             if full:
                 awaited.update(job.gpus or full[0].gpus)
+                self.supervisor.try_again(users_domain(job.uid), job.uid)
                 raise full[0]
             return placed[0]
 

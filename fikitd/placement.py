@@ -3,8 +3,8 @@
 What was asked for is reserved: a memory limit that a request names is counted against the GPU until the
 session or job ends (sessions of a job are covered by the job's). Who names none reserves nothing and may
 use what the tenant is allowed, as long as it is there. Among GPUs with room the one with the most memory
-left wins, then the one with the fewest sessions; one on which no executor starts comes last, though nothing
-is ever taken of it.
+left wins, then the one with the fewest sessions. One on which no executor starts, so that nothing is ever
+taken of it, is for who has no other to wait for.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def place(
             fitting.append((works, left, -device.index, device))
         except QuotaReached as refusal:
             later[device.index] = refusal
-    if fitting:
-        return max(fitting, key=lambda entry: entry[:3])[3]
+    works, _, _, best = max(fitting, key=lambda entry: entry[:3], default=(False, (0.0, 0), 0, None))
+    if best is not None and (works or all(index in failing for index in later)):
+        return best
     full = [index for index, refusal in later.items() if isinstance(refusal, MachineFull)]
     if full:
         raise MachineFull(later[full[0]].message, later[full[0]].hint, full)

@@ -8,6 +8,7 @@ that wants a GPU of those that it may get.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
@@ -34,6 +35,8 @@ from fikitd.store import Store
 from fikitd.tenants.accounts import total
 
 RETRY_SECONDS: Final = 5.0
+LOOK_AGAIN_SECONDS: Final = 60.0
+"""While jobs wait: room may be had by what nobody tells of, as on a GPU that failed."""
 CALLER_GRACE_MS: Final = 5000
 REMEMBERED_SESSIONS: Final = 4096
 """Of a job's that are over: its record is written for each that comes or goes. More than may end between two
@@ -82,7 +85,9 @@ class Jobs(JobRecords):
             while True:
                 self._wake = trio.Event()
                 await self._admit_all()
-                with trio.move_on_after(RETRY_SECONDS if self.unsaved else float("inf")):
+                waits = any(job.state == "queued" for job in self.known.values())
+                patience = RETRY_SECONDS if self.unsaved else LOOK_AGAIN_SECONDS if waits else math.inf
+                with trio.move_on_after(patience):
                     await self._wake.wait()
                 await self.settle()
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,9 +102,11 @@ def test_an_executor_that_is_known_not_to_answer_is_not_waited_for(start: Callab
         assert [each.index for each in client.ask(p.ListVisibleGpus()).gpus] == [0, 1]
 
 
-@pytest.mark.skipif(REAL, reason="starts executors with a command of its own")
-def test_a_gpu_where_no_executor_starts_attracts_no_work(stopped_daemon: Daemon) -> None:
-    """It has the most room, as nothing stays there."""
+@pytest.fixture
+def broken(stopped_daemon: Daemon) -> Path:
+    """While this file is there no executor starts on GPU 1."""
+    if REAL:
+        pytest.skip("starts executors with a command of its own")
     broken = stopped_daemon.place / "broken"
     broken.touch()
     command = stopped_daemon.place / "executor"
@@ -114,13 +117,23 @@ def test_a_gpu_where_no_executor_starts_attracts_no_work(stopped_daemon: Daemon)
     text = stopped_daemon.config.read_text().replace(double, f"command = [{str(command)!r}]")
     stopped_daemon.configure(settings=text)
     stopped_daemon.prologue = "import fikitd.executor.supervisor as s; s.TRY_AGAIN_SECONDS = 0\n"
+    return broken
+
+
+def submitted(client: Client, memory: int, **more: Any) -> str:
+    request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", **more)
+    job: str = client.ask(replace(request, memory_limit_bytes=memory)).job.job
+    return job
+
+
+def test_a_gpu_where_no_executor_starts_attracts_no_work(stopped_daemon: Daemon, broken: Path) -> None:
+    """It has the most room, as nothing stays there."""
     daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
     client, events = daemon.client(), daemon.client()
     events.subscribe()
 
     def gpu_of_a_job(memory: int = 0, **more: Any) -> list[int]:
-        request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", **more)
-        job = client.ask(replace(request, memory_limit_bytes=memory)).job.job
+        job = submitted(client, memory, **more)
         until(events, kind="job_started", job=job)
         gpus: list[int] = client.ask(p.Show(target=job)).job.gpus
         return gpus
@@ -138,6 +151,23 @@ def test_a_gpu_where_no_executor_starts_attracts_no_work(stopped_daemon: Daemon)
     while client.ask(p.GetStatus()).gpus[1].executors == 0:  # and again
         pass
     assert gpu_of_a_job() == [1]
+
+
+def test_no_queue_is_spent_on_a_gpu_where_no_executor_starts(stopped_daemon: Daemon, broken: Path) -> None:
+    """Its jobs would fail there, one after another, while the others' GPU is full."""
+    stopped_daemon.prologue += "import fikitd.jobs.jobs as j; j.LOOK_AGAIN_SECONDS = 0.05\n"
+    daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    until(events, kind="job_started", job=submitted(client, 4 << 30, gpus=[0]))
+    until(events, kind="job_started", job=submitted(client, 1 << 30))
+    until(events, kind="executor_ended", gpu=1)
+    waits = submitted(client, 1 << 30)
+    until(events, kind="executor_ended", gpu=1)  # it was tried again
+    assert client.ask(p.Show(target=waits)).job.state == "queued"
+    broken.unlink()
+    until(events, kind="job_started", job=waits)
+    assert client.ask(p.Show(target=waits)).job.gpus == [1]
 
 
 def test_a_job_that_needs_several_gpus_gets_them(start: Callable[..., Daemon]) -> None:
