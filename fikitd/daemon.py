@@ -81,6 +81,7 @@ class Daemon:
             lambda: self.mps.environment,
             self._lasts,
             self._owner,
+            self._expected,
         )
         self.profiles = Profiles(self.store, self.supervisor)
         self.sessions.supervisor = self.supervisor
@@ -203,7 +204,10 @@ class Daemon:
 
         def place_job(job: Job) -> DeviceSpec:
             granted = allowance(self.configuration, job.tenant, str(job.uid))
-            asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
+            asks = [
+                Ask(job.uid, gpu, job.memory_limit_bytes, granted, domain_of(job))
+                for gpu in job.gpus or (None,)
+            ]
             if not job.gpus and awaited.issuperset(self.devices):
                 raise MachineFull(OTHERS_FIRST)
             placed, full = [], [MachineFull(OTHERS_FIRST)] if awaited.intersection(job.gpus) else []
@@ -222,7 +226,7 @@ class Daemon:
 
     def _place(self, ask: Ask, claims: list[Claim], besides: Set[int] = frozenset()) -> DeviceSpec:
         devices = {index: device for index, device in self.devices.items() if index not in besides}
-        return place(ask, devices, claims, self.configuration.device, self.supervisor.failing)
+        return place(ask, devices, claims, self.configuration.device, self.supervisor)
 
     def decide(self, peer: Peer, request: OpenSession) -> Opening:
         """Authorise and place a session, which must be opened at once. Raises RequestError."""
@@ -248,15 +252,16 @@ class Daemon:
         else:
             self.check_open()
             self.check_priority(peer, request.priority)
-        ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted)
-        device = self._place(ask, self.claims(besides=job))
         session = new_identifier()
-        alone = job.job if job else f"job-{session}"
+        alone = f"job-{session}" if request.isolated else users_domain(peer.uid)
+        domain = domain_of(job) if job else alone
+        ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted, domain)
+        device = self._place(ask, self.claims(besides=job))
         return Opening(
             request=request,
             peer=peer,
             device=device,
-            domain=alone if request.isolated else users_domain(peer.uid),
+            domain=domain,
             allowance=granted,
             memory_limit_bytes=memory_limit(ask, device),
             reserved_bytes=request.memory_limit_bytes,
@@ -266,8 +271,13 @@ class Daemon:
 
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""
-        self.supervisor.expect(device, job.job if job.isolated else users_domain(job.uid), job.uid)
+        self.supervisor.expect(device, domain_of(job), job.uid)
         self.supervisor.try_again(users_domain(job.uid), job.uid)
+
+    def _expected(self, gpu: int) -> dict[str, int]:
+        """The trust domains of the jobs that run on a GPU, and whose they are."""
+        running = (job for job in self.jobs.known.values() if job.state in ("running", "paused"))
+        return {domain_of(job): job.uid for job in running if gpu in job.gpus}
 
     async def _heed_jobs(self, executor: Executor) -> None:
         """Those it serves have numbers, though our state may be another than that of who started them."""
@@ -323,6 +333,11 @@ class Daemon:
             temperature_celsius=now.temperature_celsius,
             power_watts=now.power_watts,
         )
+
+
+def domain_of(job: Job) -> str:
+    """The trust domain of its sessions."""
+    return job.job if job.isolated else users_domain(job.uid)
 
 
 def description_of(executors: list[Executor], device: DeviceSpec) -> DeviceSpec:

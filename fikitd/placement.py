@@ -52,6 +52,17 @@ class Limits(Protocol):
         """Multiple of the memory that may be reserved."""
 
 
+class Executors(Protocol):
+    """Which GPUs have executors for whom."""
+
+    @property
+    def failing(self) -> Container[int]:
+        """GPUs where none starts."""
+
+    def full(self, gpu: int, domain: str, uid: int) -> str:
+        """Why a trust domain of this user's gets none on a GPU; empty: it does."""
+
+
 @dataclass(frozen=True)
 class Ask:
     """What is wanted. ``memory_bytes`` 0: nothing in particular."""
@@ -60,6 +71,8 @@ class Ask:
     gpu: int | None
     memory_bytes: int
     allowance: Allowance
+    domain: str = ""
+    """The trust domain that it is for."""
 
 
 def index_of(gpu: int | str, devices: Mapping[int, DeviceSpec]) -> int:
@@ -100,9 +113,9 @@ def place(
     devices: Mapping[int, DeviceSpec],
     claims: Iterable[Claim],
     limits: Limits,
-    failing: Container[int] = (),
+    executors: Executors,
 ) -> DeviceSpec:
-    """The GPU to use. ``failing``: where no executor starts. Raises MachineFull, QuotaReached, NotFound."""
+    """The GPU to use. Raises MachineFull, QuotaReached, NotFound."""
     held = list(claims)
     if ask.gpu is not None and ask.gpu not in devices:
         raise no_such_gpu(ask.gpu, devices)
@@ -121,17 +134,27 @@ def place(
             never.append(refusal)
             continue
         try:
-            left, works = room(ask, device, held, limits), device.index not in failing
+            check_place(ask, device, executors)
+            left, works = room(ask, device, held, limits), device.index not in executors.failing
             fitting.append((works, left, -device.index, device))
         except QuotaReached as refusal:
             later[device.index] = refusal
     works, _, _, best = max(fitting, key=lambda entry: entry[:3], default=(False, (0.0, 0), 0, None))
-    if best is not None and (works or all(index in failing for index in later)):
+    if best is not None and (works or all(index in executors.failing for index in later)):
         return best
     full = [index for index, refusal in later.items() if isinstance(refusal, MachineFull)]
     if full:
         raise MachineFull(later[full[0]].message, later[full[0]].hint, full)
     raise [*later.values(), *never][0]
+
+
+def check_place(ask: Ask, device: DeviceSpec, executors: Executors) -> None:
+    """Raises QuotaReached where the trust domain gets no executor.
+
+    Who waits for one keeps nobody else waiting: many need none, and the next that is to be had is his.
+    """
+    if reason := executors.full(device.index, ask.domain, ask.uid):
+        raise QuotaReached(reason, "end isolated jobs or sessions, or wait until others end")
 
 
 def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tuple[float, int]:

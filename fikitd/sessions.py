@@ -61,6 +61,8 @@ class Sessions:
         self.on_opened: Callable[[Session], None] = lambda session: None
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
+        self.on_room: Callable[[], None] = lambda: None
+        """An executor has ended: another one may be started."""
         self.on_serving: list[Callable[[Executor], Awaitable[None]]] = []
         self.on_stopping: list[Callable[[Executor], Awaitable[None]]] = []
 
@@ -281,6 +283,7 @@ class Sessions:
         for session in [each for each in self.living.values() if each.executor is executor]:
             self._over(session, f"executor {executor.executor}: {executor.failure}", CONTEXT_DESTROYED)
         self._accounts.busy_ns[executor.uid, executor.device.index] += executor.busy_ns
+        self.on_room()
 
     def _over(self, session: Session, reason: str, error: int) -> None:
         del self.living[session.session]

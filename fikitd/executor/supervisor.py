@@ -78,6 +78,7 @@ class Supervisor:
         shared: Callable[[], Mapping[str, str]],
         lasts: Callable[[str], bool],
         owner: Callable[[str], int | None],
+        expected: Callable[[int], Mapping[str, int]],
     ) -> None:
         self._settings = settings
         self._scheduling = scheduling
@@ -89,6 +90,7 @@ class Supervisor:
         self._shared = shared  # environment of an executor that shares its GPU with others' contexts
         self._lasts = lasts  # whether a trust domain may have more sessions
         self._owner = owner  # whose a trust domain is
+        self._expected = expected  # trust domains of what runs on a GPU, and whose they are
         self._nursery: trio.Nursery  # while run() runs, which is as long as executors are asked for
         self._logs = trio.CapacityLimiter(1)  # threads that may wait for their disk
         self.executors: dict[str, Executor] = {}
@@ -178,19 +180,40 @@ class Supervisor:
                 return executor
         return None
 
+    def full(self, gpu: int, domain: str, uid: int) -> str:
+        """Why a trust domain gets no executor on a GPU; empty: it has one, or one may be started."""
+        if self._living(self._devices[gpu], domain) is None:
+            try:
+                self._in_the_way(gpu, domain, uid)
+            except QuotaReached as refusal:
+                return refusal.message
+        return ""
+
+    def _in_the_way(self, gpu: int, domain: str, uid: int) -> Executor | None:
+        """The idle executor that one of a trust domain would take the place of; None: there is a place.
+
+        Those that are expected have theirs, and the idle ones of who is. Raises QuotaReached.
+        """
+        here = [each for each in self.executors.values() if each.device.index == gpu]
+        there = [each for each in here if each.state != "stopping"]
+        expected = self._expected(gpu)
+        has_one = uid in expected.values() or any(each.uid == uid for each in here)
+        limit = places_for(has_one and domain not in expected, self._settings().max_per_gpu)
+        to_come = expected.keys() - {each.domain for each in there} - {domain}
+        if len(there) + len(to_come) < limit:
+            return None
+        idle = [each for each in there if each.idle and each.domain not in expected]
+        if not idle:
+            the_most = "the most beside one of yours" if has_one else "the most it may have"
+            raise QuotaReached(
+                f"GPU {gpu} already has {limit} executors, {the_most}",
+                "end isolated jobs or sessions, or wait until others end",
+            )
+        return min(idle, key=lambda each: each.idle_since)
+
     def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
-        there = [each for each in self.executors.values() if each.device.index == device.index]
-        has_one = any(each.uid == uid for each in there)
-        limit = places_for(has_one, self._settings().max_per_gpu)
-        if sum(each.state != "stopping" for each in there) >= limit:
-            idle = [each for each in there if each.idle]
-            if not idle:
-                the_most = "the most beside one of yours" if has_one else "the most it may have"
-                raise QuotaReached(
-                    f"GPU {device.index} already has {limit} executors, {the_most}",
-                    "end isolated jobs or sessions, or wait until others end",
-                )
-            longest = min(idle, key=lambda each: each.idle_since)
+        longest = self._in_the_way(device.index, domain, uid)
+        if longest is not None:
             longest.state = "stopping"
             self._nursery.start_soon(self._stop, longest, "idle, and another domain needs its place")
         executor = new_executor(device, domain, uid, self._runtime, self._state / "logs")

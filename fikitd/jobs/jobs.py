@@ -70,6 +70,7 @@ class Jobs(JobRecords):
         self.on_started: Callable[[Job, DeviceSpec], None] = lambda job, device: None
         sessions.on_opened = self._session_opened
         sessions.on_closed = self._session_closed
+        sessions.on_room = self.wake
         sessions.conform = self._conform_new
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -147,7 +148,7 @@ class Jobs(JobRecords):
                 the_most = "the most beside one of yours" if has_one else "the most that may"
                 self._waits(job, f"{len(running)} jobs run, {the_most}")
                 continue
-            asks = (job.uid, job.tenant, job.gpus, job.memory_limit_bytes)
+            asks = (job.uid, job.tenant, job.gpus, job.memory_limit_bytes, job.isolated)
             if asks in refusals:
                 self._waits(job, refusals[asks])
                 continue

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import SETTINGS, Client, Daemon
+from tests.integration.conftest import DEADLINE_SECONDS, SETTINGS, Client, Daemon
 
 NOBODY = 65534
 GIB = 1 << 30
@@ -48,8 +49,9 @@ def shown(client: Client, job: str) -> p.JobRecord:
 
 def until_running(client: Client, job: str) -> list[int]:
     """The GPUs that it has."""
+    end = time.monotonic() + DEADLINE_SECONDS
     while (now := shown(client, job)).state == "queued":
-        pass
+        assert time.monotonic() < end, now.reason
     assert now.state == "running"
     return now.gpus
 
@@ -57,8 +59,7 @@ def until_running(client: Client, job: str) -> list[int]:
 def until_waiting(client: Client, job: str) -> str:
     """Why it waits."""
     while not (now := shown(client, job)).reason:
-        pass
-    assert now.state == "queued"
+        assert now.state == "queued"
     return now.reason
 
 
@@ -84,3 +85,28 @@ def test_who_waits_for_himself_keeps_nobody_else_waiting(
 
     assert as_user(NOBODY, two_jobs) == "one waits"
     assert until_running(client, submit(client, 1, memory=GIB)) == [1]
+
+
+def test_a_job_waits_for_an_executor_that_it_needs_for_itself(start: Start) -> None:
+    daemon = start(("[executor]", "[executor]\nmax_per_gpu = 1"))
+    client = daemon.client()
+    jobs = [submit(client, isolated=True) for _ in range(3)]
+    assert sorted(until_running(client, job)[0] for job in jobs[:2]) == [0, 1]
+    assert "already has 1 executors" in until_waiting(client, jobs[2])
+    opened = [client.ask(p.OpenSession(name="own", job=job)) for job in jobs[:2]]
+    assert [type(each) for each in opened] == [p.SessionOpened] * 2
+    end(client, jobs[1])
+    until_running(client, jobs[2])
+    assert type(client.ask(p.OpenSession(name="own", job=jobs[2]))) is p.SessionOpened
+
+
+def test_a_session_goes_where_an_executor_can_serve_it(start: Start) -> None:
+    """Though the other GPU has more memory."""
+    client = start(("[executor]", "[executor]\nmax_per_gpu = 2")).client()
+
+    def isolated(memory: int, gpu: int | None = None) -> int:
+        asked = p.OpenSession(name="one", isolated=True, gpu=gpu, memory_limit_bytes=memory)
+        return int(client.ask(asked).gpu)
+
+    assert [isolated(1, 0), isolated(1, 0), isolated(3 * GIB, 1)] == [0, 0, 1]
+    assert isolated(1) == 1

@@ -11,6 +11,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
@@ -48,6 +49,7 @@ def gpu(index: int, memory: int = 8 * GIB) -> DeviceSpec:
 
 TWO = {0: gpu(0), 1: gpu(1)}
 LIMITS = DeviceSection(max_sessions=2)
+SERVED: Any = SimpleNamespace(failing=(), full=lambda gpu, domain, uid: "")
 
 
 def ask(memory: int = 0, index: int | None = None, allowed: Allowance = ALLOWED) -> Ask:
@@ -55,23 +57,23 @@ def ask(memory: int = 0, index: int | None = None, allowed: Allowance = ALLOWED)
 
 
 def test_the_emptier_gpu_wins() -> None:
-    assert place(ask(), TWO, [], LIMITS).index == 0
-    assert place(ask(), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS).index == 1
-    assert place(ask(), TWO, [Claim(0, 1, 0, GIB, 1)], LIMITS).index == 1
-    assert place(ask(index=0), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS).index == 0
+    assert place(ask(), TWO, [], LIMITS, SERVED).index == 0
+    assert place(ask(), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS, SERVED).index == 1
+    assert place(ask(), TWO, [Claim(0, 1, 0, GIB, 1)], LIMITS, SERVED).index == 1
+    assert place(ask(index=0), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS, SERVED).index == 0
 
 
 def test_no_room() -> None:
     with pytest.raises(MachineFull, match="2 sessions"):
-        place(ask(index=0), TWO, [Claim(0, 1, 0, 0, 2)], LIMITS)
+        place(ask(index=0), TWO, [Claim(0, 1, 0, 0, 2)], LIMITS, SERVED)
     with pytest.raises(MachineFull, match="left to reserve"):
-        place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 4 * GIB, 0, 1)], LIMITS)
+        place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 4 * GIB, 0, 1)], LIMITS, SERVED)
     with pytest.raises(QuotaReached, match="3 sessions"):
-        place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS)
+        place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS, SERVED)
     with pytest.raises(QuotaReached, match="more than"):
-        place(ask(9 * GIB), TWO, [], LIMITS)
+        place(ask(9 * GIB), TWO, [], LIMITS, SERVED)
     with pytest.raises(NotFound, match="no GPU 4"):
-        place(ask(index=4), TWO, [], LIMITS)
+        place(ask(index=4), TWO, [], LIMITS, SERVED)
 
 
 def test_who_waits_for_room_waits_where_there_can_be_some() -> None:
@@ -79,13 +81,15 @@ def test_who_waits_for_room_waits_where_there_can_be_some() -> None:
     quota = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=2 * GIB, max_sessions=3, max_jobs=1)
     full = Claim(0, 1, 8 * GIB, 0, 1)
     with pytest.raises(MachineFull) as waits:
-        place(ask(3 * GIB), {0: gpu(0), 1: gpu(1, 2 * GIB)}, [full], LIMITS)
+        place(ask(3 * GIB), {0: gpu(0), 1: gpu(1, 2 * GIB)}, [full], LIMITS, SERVED)
     assert waits.value.gpus == {0}
     with pytest.raises(MachineFull) as waits:
-        place(ask(GIB, None, quota), TWO, [full, Claim(1, 7, 2 * GIB, 0, 1)], LIMITS)
+        place(ask(GIB, None, quota), TWO, [full, Claim(1, 7, 2 * GIB, 0, 1)], LIMITS, SERVED)
     assert waits.value.gpus == {0}
     with pytest.raises(QuotaReached, match="you have reserved") as waits:
-        place(ask(GIB, 0, quota), TWO, [Claim(0, 7, 2 * GIB, 0, 1), Claim(0, 1, 6 * GIB, 0, 1)], LIMITS)
+        place(
+            ask(GIB, 0, quota), TWO, [Claim(0, 7, 2 * GIB, 0, 1), Claim(0, 1, 6 * GIB, 0, 1)], LIMITS, SERVED
+        )
     assert not isinstance(waits.value, MachineFull)
 
 
@@ -99,7 +103,7 @@ def test_memory_limit() -> None:
             memory_limit(ask(9 * GIB, allowed=allowed), gpu(0))
         assert refused.value.hint.endswith(hint)
     with pytest.raises(QuotaReached, match="reserved"):
-        place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS)
+        place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS, SERVED)
 
 
 def test_configuration_files(tmp_path: Path) -> None:
