@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -179,19 +180,25 @@ class Daemon:
 
         ``besides``: one whose reservation is left out, as its sessions live inside that.
         """
-        claims, with_sessions = [], set()
+        running = [job for job in self.jobs.known.values() if job.state in ("running", "paused")]
+        counted = {job.job: job for job in running if job is not besides}
+        claims: list[Claim] = []
+        used: Counter[tuple[str | None, int]] = Counter()  # within a job's reservation, where it has one
+        with_sessions = set()
         for each in self.sessions.living.values():
             gpu, reserved = each.executor.device.index, 0 if each.job else each.note.reserved_bytes
-            claims.append(Claim(gpu, each.uid, reserved, each.usage.memory_bytes, 1))
-            with_sessions.add(each.job)
+            inside = each.usage.memory_bytes if each.job in counted else 0
+            claims.append(Claim(gpu, each.uid, reserved, each.usage.memory_bytes - inside, 1))
+            used[each.job, gpu] += inside
+            with_sessions.add((each.job, gpu))
         for opening in self.sessions.opening.values():
             reserved = 0 if opening.request.job else opening.reserved_bytes
             claims.append(Claim(opening.device.index, opening.peer.uid, reserved, 0, 1))
-            with_sessions.add(opening.request.job)
-        for job in self.jobs.known.values():
-            if job.state in ("running", "paused") and job is not besides:
-                coming = 0 if job.job in with_sessions else 1
-                claims += [Claim(gpu, job.uid, job.memory_limit_bytes, 0, coming) for gpu in job.gpus]
+            with_sessions.add((opening.request.job, opening.device.index))
+        for name, job in counted.items():
+            for gpu in job.gpus:
+                coming = 0 if (name, gpu) in with_sessions else 1
+                claims.append(Claim(gpu, job.uid, job.memory_limit_bytes, used[name, gpu], coming))
         return claims
 
     def placing(self, awaited: set[int]) -> Placing:

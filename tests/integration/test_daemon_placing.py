@@ -110,3 +110,29 @@ def test_a_session_goes_where_an_executor_can_serve_it(start: Start) -> None:
 
     assert [isolated(1, 0), isolated(1, 0), isolated(3 * GIB, 1)] == [0, 0, 1]
     assert isolated(1) == 1
+
+
+def test_a_job_has_its_session_on_each_of_its_gpus(start: Start, as_user: AsUser) -> None:
+    """Also once it has begun to use one of them: nobody else takes its place on the others."""
+    daemon = start(("[device]", "[device]\nmax_sessions = 1"))
+    client = daemon.client()
+    both = submit(client, 0, 1)
+    until_running(client, both)
+    assert client.ask(p.OpenSession(name="first", job=both, gpu=0)).gpu == 0
+
+    def other() -> str:
+        return str(Client(daemon.socket).ask(p.OpenSession(name="other", gpu=1)).message)
+
+    assert as_user(NOBODY, other) == "GPU 1 has 1 sessions, the most it may have"
+    assert client.ask(p.OpenSession(name="second", job=both, gpu=1)).gpu == 1
+
+
+def test_what_a_job_uses_of_what_it_has_reserved_counts_once(start: Start) -> None:
+    client = start().client()
+    job = submit(client, 0, memory=1 << 20)
+    until_running(client, job)
+    session = client.ask(p.OpenSession(name="busy", job=job)).session  # it uses 1 MiB
+    while client.ask(p.Show(target=session)).session.usage.memory_bytes == 0:
+        pass
+    until_running(client, submit(client, 1, memory=3 << 19))
+    assert client.ask(p.OpenSession(name="next")).gpu == 0
