@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from fikitd.configuration import Allowance
 from fikitd.device import DeviceSpec
-from fikitd.errors import NotFound, QuotaReached
+from fikitd.errors import InvalidRequest, NotFound, QuotaReached
 
 KEPT_SHARE: Final = 4
 """One in so many of the places that all users share is for those who have none yet."""
@@ -76,11 +76,14 @@ class Ask:
 
 
 def index_of(gpu: int | str, devices: Mapping[int, DeviceSpec]) -> int:
-    """The index that is meant by an index or by the beginning of a UUID. Raises NotFound."""
+    """The index that is meant by an index or by the beginning of a UUID. Raises NotFound, InvalidRequest."""
     if not isinstance(gpu, str):
         return gpu
     meant = [index for index, device in devices.items() if device.uuid.lower().startswith(gpu.lower())]
-    if len(meant) != 1:
+    if len(meant) > 1:
+        several = ", ".join(f"{index} ({devices[index].uuid})" for index in meant)
+        raise InvalidRequest(f"{gpu} may be GPU {several}", "write more of it, or the number")
+    if not meant:
         raise no_such_gpu(gpu, devices)
     return meant[0]
 

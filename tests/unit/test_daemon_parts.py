@@ -25,7 +25,14 @@ from fikitd.configuration import Allowance, DaemonSection, DeviceSection, allowa
 from fikitd.configuration_files import load
 from fikitd.device import ORDER, VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, lock
-from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
+from fikitd.errors import (
+    ConfigurationError,
+    DeviceUnavailableError,
+    InvalidRequest,
+    NotFound,
+    QuotaReached,
+    Unavailable,
+)
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.executor import final_accounts
 from fikitd.jobs import files
@@ -33,7 +40,7 @@ from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
 from fikitd.notify import notify
-from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
+from fikitd.placement import Ask, Claim, MachineFull, index_of, memory_limit, place
 from fikitd.processes import Process
 from fikitd.sessions import SUM, Sessions
 from fikitd.store import Store, pack
@@ -61,6 +68,14 @@ def test_the_emptier_gpu_wins() -> None:
     assert place(ask(), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS, SERVED).index == 1
     assert place(ask(), TWO, [Claim(0, 1, 0, GIB, 1)], LIMITS, SERVED).index == 1
     assert place(ask(index=0), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS, SERVED).index == 0
+
+
+def test_a_gpu_is_named_by_the_beginning_of_its_uuid_alone() -> None:
+    assert [index_of(name, TWO) for name in (1, "uuid 0", "UUID 1")] == [1, 0, 1]
+    with pytest.raises(NotFound, match="no GPU uuid 2"):
+        index_of("uuid 2", TWO)
+    with pytest.raises(InvalidRequest, match=r"uuid may be GPU 0 \(uuid 0\), 1 \(uuid 1\)"):
+        index_of("uuid", TWO)
 
 
 def test_no_room() -> None:
