@@ -106,7 +106,6 @@ bool Core::collect() {
                               [](const auto& session) { return session->state != Session::State::running; });
     }
     if (idle_jobs_.any()) run_idle_job(now);
-    if (in_flight_ == 0 && progress) busy_ns_ += now - busy_since_;
     if (progress) last_completion_ = now;
     return progress;
 }
@@ -150,6 +149,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
             stream.stands_since = now;
             session.in_flight -= steps;
             in_flight_ -= steps;
+            if (in_flight_ == 0) busy_ns_ += now - busy_since_;
             // Of what is before the last one nobody knows whether it was over.
             InFlightQueue& queue = *stream.queue;
             for (bool more = queue.reaches(mark); more;) {
