@@ -58,21 +58,32 @@ GATE_COUNTERS: Final = {
         NANOSECONDS,
         "High-priority kernels beside gated work: what they take.",
     ),
-    "fikit_slowed_seconds": (
-        "slowed_ns",
+    "fikit_slowed_seconds": ("slowed_ns", NANOSECONDS, "What they took beyond that."),
+    "fikit_caused_beside_seconds": (
+        "caused_beside_ns",
         NANOSECONDS,
-        "What they took beyond that: suffered there, caused by others.",
+        "High-priority kernels beside this tenant's gated work: what they take.",
     ),
+    "fikit_caused_slowed_seconds": ("caused_slowed_ns", NANOSECONDS, "What they took beyond that."),
     "fikit_steps": ("steps", 1, "Steps of high-priority sessions."),
     "fikit_steps_over_bound": ("over_bound", 1, "Steps that were delayed by more than the bound."),
     "fikit_predicted_launches": ("predicted", 1, "Launches whose time was predicted."),
     "fikit_met_predictions": ("met", 1, "Launches that came as predicted."),
-    "fikit_delays": ("delays", 1, "Delays of high-priority work: suffered there, caused by others."),
+    "fikit_delays": ("delays", 1, "Delays of high-priority work."),
     "fikit_delay_seconds": ("delay_ns", NANOSECONDS, "Sum of those delays."),
+    "fikit_caused_delays": ("caused_delays", 1, "Delays of high-priority work by this tenant's gated work."),
+    "fikit_caused_delay_seconds": ("caused_delay_ns", NANOSECONDS, "Sum of those delays."),
     "fikit_measured_launches": ("measured", 1, "Launches measured by timing events."),
     "fikit_measuring_seconds": ("measuring_ns", NANOSECONDS, "Device time that measuring added."),
 }
-WORST_DELAY: Final = ("fikit_worst_delay_seconds", "The longest of the delays.")
+GATE_GAUGES: Final = {
+    "fikit_worst_delay_seconds": ("worst_delay_ns", NANOSECONDS, "The longest of the delays."),
+    "fikit_caused_worst_delay_seconds": (
+        "caused_worst_delay_ns",
+        NANOSECONDS,
+        "The longest of those that were caused.",
+    ),
+}
 REFUSALS: Final = ("fikit_refused_operations", "Operations that had to wait at the gate, by why.")
 SESSIONS: Final = ("fikit_sessions", "Sessions.")
 JOBS: Final = ("fikit_jobs", "Jobs, by state.")
@@ -135,8 +146,11 @@ class State(Collector):
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
             )
-        worst = {key: each.worst_delay_ns / NANOSECONDS for key, each in gates.items()}
-        yield self._filled(GaugeMetricFamily(*WORST_DELAY, labels=["tenant", "gpu"]), names, worst)
+        for name, (attribute, unit, text) in GATE_GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=["tenant", "gpu"])
+            yield self._filled(
+                family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
+            )
         refused = CounterMetricFamily(*REFUSALS, labels=["tenant", "gpu", "reason"])
         for (uid, gpu), each in sorted(gates.items()):
             for reason, count in sorted(each.refused.items()):

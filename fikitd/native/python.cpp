@@ -50,6 +50,11 @@ nb::dict describe_gate(const SessionSnapshot& session) {
     gate["delays"] = statistics.delays.count;
     gate["delay_ns"] = statistics.delays.sum;
     gate["worst_delay_ns"] = statistics.delays.worst;
+    gate["caused_beside_ns"] = statistics.beside_caused;
+    gate["caused_slowed_ns"] = statistics.slowed_caused;
+    gate["caused_delays"] = statistics.caused.count;
+    gate["caused_delay_ns"] = statistics.caused.sum;
+    gate["caused_worst_delay_ns"] = statistics.caused.worst;
     if (!session.delayed_by.empty()) gate["delayed_by"] = session.delayed_by;
     gate["measured"] = session.usage.measured;
     gate["measuring_ns"] = session.measuring_time;

@@ -41,26 +41,29 @@ def ended(usage: Usage) -> Usage:
 SUMMED: Final = (
     *("filled", "filled_ns", "confined", "confined_ns", "steps", "over_bound", "predicted", "met"),
     *("idle_ns", "idle_filled_ns", "idle_confined_ns", "beside_ns", "slowed_ns", "delays", "delay_ns"),
+    *("caused_beside_ns", "caused_slowed_ns", "caused_delays", "caused_delay_ns"),
     *("measured", "measuring_ns"),
 )
 """Fields of GateStatistics that are sums themselves."""
+WORST: Final = ("worst_delay_ns", "caused_worst_delay_ns")
 
 
 def total_gate(parts: Iterable[GateStatistics]) -> GateStatistics:
-    """The sums, the worst of the delays; what is of one session only is left out."""
+    """The sums, the worst delays; what is of one session only is left out."""
     sums = dict.fromkeys(SUMMED, 0)
     refused: Counter[str] = Counter()
-    worst = 0
+    worst = dict.fromkeys(WORST, 0)
     for part in parts:
         for name in sums:
             sums[name] += getattr(part, name)
         refused.update(part.refused)
-        worst = max(worst, part.worst_delay_ns)
-    return replace(GateStatistics(refused=dict(refused), worst_delay_ns=worst), **sums)
+        for name in worst:
+            worst[name] = max(worst[name], getattr(part, name))
+    return replace(GateStatistics(refused=dict(refused)), **sums, **worst)
 
 
 def since(before: GateStatistics, gate: GateStatistics) -> GateStatistics:
-    """What has come to the sums of one session; the worst of its delays as it is."""
+    """What has come to the sums of one session; its worst delays as they are."""
     sums = {name: getattr(gate, name) - getattr(before, name) for name in SUMMED}
     refused = Counter(gate.refused) - Counter(before.refused)
     return replace(gate, refused=dict(refused), **sums)

@@ -65,6 +65,25 @@ def test_reasons_come_by_how_often() -> None:
     assert names == ["refused: too long", "refused: bound"]
 
 
+def test_delays_that_were_suffered_and_caused_are_told_apart(explained: Callable[..., str]) -> None:
+    """The priority of each was changed meanwhile."""
+    gate = GateStatistics(
+        delays=3, delay_ns=90_000, worst_delay_ns=50_000, beside_ns=100_000, slowed_ns=46_000,
+        caused_delays=2, caused_delay_ns=20_000, caused_worst_delay_ns=15_000,
+        caused_beside_ns=10_000, caused_slowed_ns=1_000,
+    )  # fmt: skip
+    for told in (session(0, gate), session(9, gate)):
+        lines = dict(line.split("  ", 1) for line in explained("fikit", told).splitlines())
+        found = {name: text.strip() for name, text in lines.items()}
+        assert found["delays"] == "3, 90.0us in all, the worst 50.0us"
+        assert found["delays caused"] == "2, 20.0us in all, the worst 15.0us"
+        assert found["interference"] == "46% longer beside gated work, 46.0us in all"
+        assert found["interference caused"] == "10% longer beside its work, 1.0us in all"
+    beside = explained("fikit", session(5, GateStatistics()), session(0, gate), session(9, gate))
+    high, low = (line.split() for line in beside.splitlines()[-2:])
+    assert (high[-4:-1], low[-4:-1]) == (["3", "50.0us", "46.0%"], ["2", "15.0us", "10.0%"])
+
+
 def test_what_a_policy_does_not_count_is_not_told_as_none(explained: Callable[..., str]) -> None:
     high, low = session(0, GateStatistics(idle_ns=1000, idle_filled_ns=400)), session(9, GateStatistics())
     for told, other in ((high, low), (low, high)):

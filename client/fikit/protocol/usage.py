@@ -26,8 +26,9 @@ class Usage(Struct, frozen=True, kw_only=True):
 class GateStatistics(Struct, frozen=True, kw_only=True):
     """What the gate did for or because of a session since it was opened. Nanoseconds of device time.
 
-    A session that the gate holds back has the first fields, one of the highest priority those from ``steps``
-    on, and both have what concerns interference and delays: it suffered them, or it caused them.
+    A session that the gate holds back has the first fields, and what begins with ``caused_``: interference
+    and delays of others. One of the highest priority has those from ``steps`` on; interference and delays are
+    what it suffered. One whose priority was changed may have both.
     """
 
     filled: Count = 0
@@ -60,7 +61,7 @@ class GateStatistics(Struct, frozen=True, kw_only=True):
     trust: float = 0.0
     """Share of that and of the bound that is used for others at present: less after steps over the bound."""
     beside_ns: Count = 0
-    """What high-priority kernels take that ran beside gated work: this session's, or others beside its own.
+    """What its kernels take that ran beside gated work.
 
     ``slowed_ns``: what they took beyond that and the waits that were foreseen.
     """
@@ -70,6 +71,12 @@ class GateStatistics(Struct, frozen=True, kw_only=True):
     worst_delay_ns: Count = 0
     delayed_by: Identifier | None = None
     """The session that caused the worst delay."""
+    caused_beside_ns: Count = 0
+    """The same of high-priority kernels of other sessions, beside its own work."""
+    caused_slowed_ns: Count = 0
+    caused_delays: Count = 0
+    caused_delay_ns: Count = 0
+    caused_worst_delay_ns: Count = 0
     measured: Count = 0
     """Launches measured by timing events, which add ``measuring_ns`` in all."""
     measuring_ns: Count = 0

@@ -36,21 +36,31 @@ def part(value: int, whole: int) -> str:
     return f" ({value / whole:.1%})" if whole else ""
 
 
-def delay_text(gate: GateStatistics) -> str:
+def delay_text(count: int, nanoseconds: int, worst: int, cause: str | None = None) -> str:
     """Count, sum and worst."""
-    if not gate.delays:
+    if not count:
         return "none"
-    text = f"{gate.delays}, {time_text(gate.delay_ns)} in all, the worst {time_text(gate.worst_delay_ns)}"
-    return f"{text}, by {gate.delayed_by}" if gate.delayed_by else text
+    text = f"{count}, {time_text(nanoseconds)} in all, the worst {time_text(worst)}"
+    return f"{text}, by {cause}" if cause else text
 
 
-def interference_text(gate: GateStatistics) -> str:
+def interference_text(beside_ns: int, slowed_ns: int, beside: str) -> str:
     """By how much kernels of high priority last longer beside others' work."""
-    if not gate.beside_ns:
+    if not beside_ns:
         return ""
-    return (
-        f"{gate.slowed_ns / gate.beside_ns:.0%} longer beside gated work, {time_text(gate.slowed_ns)} in all"
-    )
+    return f"{slowed_ns / beside_ns:.0%} longer beside {beside}, {time_text(slowed_ns)} in all"
+
+
+def suffered_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
+    """While it was of the highest priority."""
+    yield "delays", delay_text(gate.delays, gate.delay_ns, gate.worst_delay_ns, gate.delayed_by)
+    yield "interference", interference_text(gate.beside_ns, gate.slowed_ns, "gated work")
+
+
+def caused_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
+    """While the gate held it back."""
+    yield "delays caused", delay_text(gate.caused_delays, gate.caused_delay_ns, gate.caused_worst_delay_ns)
+    yield "interference caused", interference_text(gate.caused_beside_ns, gate.caused_slowed_ns, "its work")
 
 
 def measuring_text(gate: GateStatistics) -> str:
@@ -61,11 +71,10 @@ def measuring_text(gate: GateStatistics) -> str:
 def high_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
     """Of a session of the highest priority: its steps and its delays."""
     yield "steps", f"{gate.steps}, {time_text(gate.step_ns)} each at present" if gate.steps else ""
-    yield "delays", delay_text(gate)
+    yield from suffered_pairs(gate)
     if gate.steps:
         yield "bound", f"{time_text(gate.bound_ns)} a step; over it: {gate.over_bound} steps"
         yield "trust", f"{gate.trust:.0%} of its idle time and of the bound is used"
-    yield "interference", interference_text(gate)
     if gate.predicted:
         yield "predictions", f"{gate.predicted}, met: {gate.met}{part(gate.met, gate.predicted)}"
 
@@ -85,8 +94,12 @@ def gated_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
     yield "partitioned", f"{gate.confined} operations, {time_text(gate.confined_ns)}"
     for reason, count in sorted(gate.refused.items(), key=lambda item: -item[1]):
         yield f"refused: {reason.replace('_', ' ')}", f"{count} ({_REASONS.get(reason, 'unknown reason')})"
-    yield "interference", interference_text(gate)
-    yield "delays caused", delay_text(gate)
+    yield from caused_pairs(gate)
+
+
+def is_high(gated: Gated) -> bool:
+    """Whether it suffers delays now, rather than causing them."""
+    return gated.session.priority == 0
 
 
 def session_columns() -> list[Column]:
@@ -107,13 +120,21 @@ def gate_columns() -> list[Column]:
         return ", ".join(f"{reason.replace('_', ' ')} {count}" for reason, count in counts) or "-"
 
     def slows(each: Gated) -> str:
-        return part(each.gate.slowed_ns, each.gate.beside_ns).strip(" ()") or "-"
+        gate = each.gate
+        suffered, caused = (gate.slowed_ns, gate.beside_ns), (gate.caused_slowed_ns, gate.caused_beside_ns)
+        return part(*(suffered if is_high(each) else caused)).strip(" ()") or "-"
+
+    def delays(each: Gated) -> int:
+        return each.gate.delays if is_high(each) else each.gate.caused_delays
+
+    def worst(each: Gated) -> int:
+        return each.gate.worst_delay_ns if is_high(each) else each.gate.caused_worst_delay_ns
 
     return [
         Column("filled", lambda each: time_text(each.gate.filled_ns), right=True),
         Column("partitioned", lambda each: time_text(each.gate.confined_ns), right=True),
-        Column("delays", lambda each: str(each.gate.delays), right=True),
-        Column("worst", lambda each: time_text(each.gate.worst_delay_ns), right=True),
+        Column("delays", lambda each: str(delays(each)), right=True),
+        Column("worst", lambda each: time_text(worst(each)), right=True),
         Column("slows", slows, right=True),
         Column("refused", refused),
     ]
@@ -138,9 +159,13 @@ def explain(invocation: Invocation, session: str) -> None:
         ("tenant", record.tenant),
         ("policy", _JUDGES_NOTHING.get(reply.policy, reply.policy)),
     ]
-    judges, high = reply.policy not in _JUDGES_NOTHING, record.priority == 0
+    judges, high = reply.policy not in _JUDGES_NOTHING, is_high(reply.gated)
     if judges:
         head += high_pairs(gate) if high else gated_pairs(gate)
+        if high and gate.caused_beside_ns + gate.caused_delays:  # before its priority was changed
+            head += caused_pairs(gate)
+        elif not high and gate.beside_ns + gate.delays:
+            head += suffered_pairs(gate)
     if high:
         head += idle_pairs(gate)
     click.echo(sheet([*head, ("measuring", measuring_text(gate))]), nl=False)

@@ -241,7 +241,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
         ++delays.count;
         delays.sum += late;
         if (high.suspect < max_sessions) {
-            Delays& caused = statistics_[high.suspect].delays;
+            Delays& caused = statistics_[high.suspect].caused;
             ++caused.count;
             caused.sum += late;
             caused.worst = std::max(caused.worst, late);

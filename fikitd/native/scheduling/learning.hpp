@@ -31,7 +31,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
             const Nanoseconds longer =
                 std::max<Nanoseconds>(0, high.seen - high.foreseen - high.batch * high.others - noise);
             statistics_[session].beside_time += high.own;
-            statistics_[run.session].beside_time += high.own;
+            statistics_[run.session].beside_caused += high.own;
             if (longer != 0 || run.plan.guest.most != 0) [[unlikely]]  // mostly not
                 learn(session, high, run, longer);
         }
@@ -65,7 +65,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 [[gnu::noinline]] inline void Fikit::learn(unsigned session, const High& high, const Running& run,
                                            Nanoseconds longer) {
     statistics_[session].slowed_time += longer;
-    statistics_[run.session].slowed_time += longer;
+    statistics_[run.session].slowed_caused += longer;
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const bool side_by_side = high.side_by_side();

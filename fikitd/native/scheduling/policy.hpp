@@ -85,7 +85,7 @@ enum class Refusal : uint8_t {
 };
 constexpr unsigned refusals = 5;
 
-// Delays that high work was caused: of a high session those it suffered, of another those it is blamed for.
+// Delays that high work was caused: those that a session suffered, or those that it is blamed for.
 struct Delays {
     uint64_t count = 0;
     Nanoseconds sum = 0, worst = 0;
@@ -107,10 +107,12 @@ struct SessionStatistics {
     Nanoseconds idle_time = 0;                       // nothing of it was on the GPU
     Nanoseconds idle_filled = 0, idle_confined = 0;  // of that: gated work was; some of it on a partition
     double trust = 0;  // share of its slack and its bound that is used, at present
-    // Both. Interference: what kernels of a high session take that run beside gated work, and what they took
-    // beyond that and the waits that were foreseen: suffered, or caused.
+    // Interference: what kernels of a high session take that run beside gated work, and what they took beyond
+    // that and the waits that were foreseen. Suffered while it is a high session, caused while it is not.
     Nanoseconds beside_time = 0, slowed_time = 0;
     Delays delays;
+    Nanoseconds beside_caused = 0, slowed_caused = 0;
+    Delays caused;
     int blames = -1;  // of a high session: who caused the worst delay, until another is opened; -1: nobody
 };
 

@@ -185,6 +185,9 @@ def test_who_delayed_a_session_is_told_when_he_is_gone_and_another_has_come(
         while not explain(daemon, high).gated.gate.delays:
             service.steps(5)
     cause = liar.identifier
+    caused = explain(daemon, liar).gated.gate
+    assert caused.delays == 0
+    assert caused.caused_delays > 0
 
     def delayed_by() -> str | None:
         return explain(daemon, high).gated.gate.delayed_by

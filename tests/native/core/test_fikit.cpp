@@ -361,7 +361,7 @@ void kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound() {
     CHECK(outcome.work > 0.1);
     CHECK(outcome.high.over_bound * 10 < outcome.high.steps);
     CHECK(outcome.high.slowed_time * 5 > outcome.high.beside_time);
-    CHECK_EQUAL(outcome.low.slowed_time, outcome.high.slowed_time);
+    CHECK_EQUAL(outcome.low.slowed_caused, outcome.high.slowed_time);
     CHECK(outcome.high.trust > 0 && outcome.high.trust <= 1);
 }
 

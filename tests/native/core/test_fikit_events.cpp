@@ -334,13 +334,17 @@ void delays_are_put_down_to_who_caused_them() {
     CHECK_EQUAL(suffered.delays.count, 1u);
     CHECK(suffered.delays.worst > 290 * us && suffered.delays.worst < 301 * us);
     CHECK_EQUAL(suffered.blames, 1);
-    CHECK_EQUAL(caused.delays.count, 1u);
+    CHECK_EQUAL(caused.caused.count, 1u);
     CHECK_EQUAL(suffered.over_bound, 1u);
+    policy->changed(1, highest_level, 1, now);  // it has suffered none for that
+    CHECK_EQUAL(policy->statistics(1).delays.count, 0u);
+    CHECK_EQUAL(policy->statistics(1).caused.count, 1u);
+    policy->changed(1, 5, 1, now);
     policy->closed(1, now);
     CHECK_EQUAL(policy->statistics(0).blames, 1);
     policy->opened(1, 5, 1, now);  // another
     CHECK_EQUAL(policy->statistics(0).blames, -1);
-    CHECK_EQUAL(policy->statistics(1).delays.count, 0u);
+    CHECK_EQUAL(policy->statistics(1).caused.count, 0u);
 }
 
 void unknown_kernels_run_one_at_a_time_on_the_middle_partition() {
