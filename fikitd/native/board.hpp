@@ -1,7 +1,7 @@
 // The board of a GPU: a page shared by its executors on which each says whether high-priority work of its own
 // is under way, so that every gate knows. A slot is refreshed while it says so. One that is not refreshed
 // counts as long as its executor lives, which may just have been kept from a processor, but for nothing once
-// that is dead, or hangs (`hung_after`).
+// that is dead, or hangs (`hung_after`). Nor does one of a time to come: the machine has been started since.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,9 @@ class Board {
         if (!is_open()) return false;
         for (const Slot& slot : slots_.all()) {
             const int64_t said = __atomic_load_n(&slot.busy_since_refresh, __ATOMIC_ACQUIRE);
-            if (said == 0 || &slot == slots_.mine() || host_time - said >= hung_after) continue;
-            if (host_time - said < doubted_after || slots_.held(slot)) return true;
+            const int64_t ago = host_time - said;
+            if (said == 0 || &slot == slots_.mine() || ago >= hung_after || ago <= -hung_after) continue;
+            if (ago < doubted_after || slots_.held(slot)) return true;
         }
         return false;
     }

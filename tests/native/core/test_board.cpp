@@ -79,11 +79,30 @@ void one_that_is_silent_is_believed_until_it_hangs_or_dies() {
     close(told[1]);
 }
 
+// The file may outlive a boot, where nothing empties its directory. The clock begins anew.
+void what_was_said_before_a_boot_counts_for_nothing() {
+    const Place place;
+    Board watching;
+    CHECK(watching.open(place.path()));
+    const pid_t child = fork();
+    if (child == 0) {
+        Board killed;
+        if (!killed.open(place.path())) _exit(1);
+        killed.say(true, 1000 * said_at);
+        _exit(0);
+    }
+    int status = 1;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+    CHECK(!watching.others_busy(said_at));
+}
+
 constexpr Case cases[] = {
     {"others_are_told_and_oneself_is_not", others_are_told_and_oneself_is_not},
     {"one_that_leaves_says_nothing", one_that_leaves_says_nothing},
     {"one_that_is_silent_is_believed_until_it_hangs_or_dies",
      one_that_is_silent_is_believed_until_it_hangs_or_dies},
+    {"what_was_said_before_a_boot_counts_for_nothing", what_was_said_before_a_boot_counts_for_nothing},
 };
 
 }  // namespace
