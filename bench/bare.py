@@ -48,7 +48,7 @@ def main() -> None:
     with socket.socket(fileno=descriptor) as control:
         for number in range(count):
             ours, theirs = socket.socketpair()
-            outbox, inbox = core.attach(f"bench-{number}", 0, 1.0, 0, 0, False, ours.detach(), -1)
+            outbox, inbox = core.attach(f"bench-{number}", 0, 1.0, 0, 0, False, ours.detach(), -1, "")
             with theirs:
                 socket.send_fds(control, [b"s"], [outbox, inbox, theirs.fileno()])
         control.recv(1)

@@ -100,10 +100,11 @@ class DispatchCore:
         unmodified: bool,
         lifeline: int,
         process: int,
+        job: str,
     ) -> tuple[int, int]:
         """Open a session; takes both descriptors. Returns outbox and inbox. RuntimeError says what failed."""
         outbox, inbox = self._core.attach(
-            session, level, weight, memory_limit, tenant_limit, unmodified, lifeline, process
+            session, level, weight, memory_limit, tenant_limit, unmodified, lifeline, process, job
         )
         return outbox, inbox
 

@@ -229,6 +229,7 @@ class ExecutorProcess:
                 ask.unmodified,
                 lifeline,
                 process,
+                ask.job or "",
             )
         except REFUSALS:
             del self._attached[ask.session]

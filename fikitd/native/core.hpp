@@ -79,10 +79,11 @@ struct AttachRequest {
     std::string id;
     int level = scheduling::lowest_level;
     double weight = 1.0;
-    uint64_t memory_limit = 0;
+    uint64_t memory_limit = 0;        // for it and the other sessions of its job together
     uint64_t tenant_limit = 0;        // for all sessions of the tenant on this GPU together; 0: none
     bool unmodified = false;          // its program makes CUDA's own calls: natively a launch takes its time
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
+    std::string job = {};             // empty: it is of none
 };
 
 // What is to become of a session; nothing: as it is.
@@ -315,6 +316,7 @@ class Core {
     void announce(Session& session);
     void account_memory(Session& session);
     uint64_t memory_limit_of(const Session& session) const;
+    uint64_t limit_within_job(const Session& session) const;
     // `take(limit)` takes `bytes` more for the session, if that is within what it may have. They are reserved
     // first, so that no other executor of the tenant takes the same room meanwhile. Without room there is
     // still what is used in part. `thorough`: as the ledger has it.
@@ -322,7 +324,7 @@ class Core {
     CUresult within_limits(Session& session, uint64_t bytes, bool thorough, const Take& take) {
         const bool room = ledger_.reserve(bytes, session.tenant_limit, thorough);
         const uint64_t limit =
-            room ? session.memory_limit : std::max<uint64_t>(session.arena->used_bytes(), 1);
+            room ? limit_within_job(session) : std::max<uint64_t>(session.arena->used_bytes(), 1);
         const CUresult result = take(limit);
         session.device_was_full = result == CUDA_ERROR_OUT_OF_MEMORY && session.arena->fits(bytes, limit);
         account_memory(session);

@@ -162,13 +162,13 @@ NB_MODULE(_core, module) {
         .def(
             "attach",
             [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
-               uint64_t tenant_limit, bool unmodified, int lifeline, int process) {
+               uint64_t tenant_limit, bool unmodified, int lifeline, int process, const std::string& job) {
                 return self.attach(
-                    {session, level, weight, memory_limit, tenant_limit, unmodified, lifeline, process});
+                    {session, level, weight, memory_limit, tenant_limit, unmodified, lifeline, process, job});
             },
             nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
             nb::arg("tenant_limit"), nb::arg("unmodified"), nb::arg("lifeline"), nb::arg("process"),
-            Unlocked())
+            nb::arg("job"), Unlocked())
         .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
         .def(
             "change",

@@ -302,6 +302,9 @@ struct Session {
     uint32_t serial = 0;
     double weight = 1.0;
     uint64_t memory_limit = 0, tenant_limit = 0;
+    std::string job;  // empty: none
+    // What all sessions of its job use here.
+    std::shared_ptr<std::atomic<uint64_t>> job_bytes = std::make_shared<std::atomic<uint64_t>>(0);
     bool unmodified = false;  // its program makes CUDA's own calls
     int end_error = 0;
     std::string end_reason;

@@ -22,6 +22,13 @@ int duplicate(int descriptor) {
     return copy;
 }
 
+// What others leave of a limit that the session has together with them. 0: no limit.
+uint64_t left_of(uint64_t limit, const Session& session, uint64_t all) {
+    if (limit == 0) return 0;
+    const uint64_t own = session.memory_bytes.load(), others = all > own ? all - own : 0;
+    return others < limit ? limit - others : 1;
+}
+
 }  // namespace
 
 std::pair<int, int> Core::attach(AttachRequest request) {
@@ -33,6 +40,7 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     session->weight = request.weight;
     session->memory_limit = request.memory_limit;
     session->tenant_limit = request.tenant_limit;
+    session->job = std::move(request.job);
     session->unmodified = request.unmodified;
     Channel channel = take_channel();
     session->outbox = std::move(channel.outbox);
@@ -128,6 +136,8 @@ void Core::adopt(std::unique_ptr<Session>& session) {
     session->host_gate = reinterpret_cast<HostGate*>(host_gates_.data() + index * gate_bytes);
     session->host_gate_device = host_gates_device_ + index * gate_bytes;
     std::fill_n(session->host_gate, FIKIT_MAX_STREAMS, HostGate{});
+    for (const auto& other : sessions_)
+        if (!session->job.empty() && other->job == session->job) session->job_bytes = other->job_bytes;
     session->arena = std::make_unique<Arena>(driver_, device_, arenas_ + index * arena_bytes, arena_bytes);
     const int descriptors[] = {session->lifeline.get(), session->process.get()};
     for (uint64_t kind = 0; kind < 2; ++kind) {
@@ -187,19 +197,23 @@ void Core::release(Session& session) {
 
 void Core::account_memory(Session& session) {
     const uint64_t used = session.arena->used_bytes(), kept = session.arena->kept_bytes();
-    ledger_.change(static_cast<int64_t>(used - session.memory_bytes.exchange(used)));
+    const uint64_t more = used - session.memory_bytes.exchange(used);
+    session.job_bytes->fetch_add(more);
+    ledger_.change(static_cast<int64_t>(more));
     kept_bytes_ += kept - session.kept_bytes.exchange(kept);
     if (used > session.memory_peak.load()) session.memory_peak.store(used);
 }
 
-// What the session may use as things are: its own limit, and what the tenant's other sessions leave
-// of the tenant's. 0: no limit.
+uint64_t Core::limit_within_job(const Session& session) const {
+    return left_of(session.memory_limit, session, session.job_bytes->load());
+}
+
+// What the session may use as things are: what its job's other sessions leave of its own limit, and the
+// tenant's of the tenant's. 0: no limit.
 uint64_t Core::memory_limit_of(const Session& session) const {
-    if (session.tenant_limit == 0) return session.memory_limit;
-    const uint64_t own = session.memory_bytes.load(), all = ledger_.total();
-    const uint64_t others = all > own ? all - own : 0;
-    const uint64_t left = others < session.tenant_limit ? session.tenant_limit - others : 1;
-    return session.memory_limit == 0 ? left : std::min(left, session.memory_limit);
+    const uint64_t job = limit_within_job(session);
+    const uint64_t tenant = left_of(session.tenant_limit, session, ledger_.total());
+    return job == 0 || tenant == 0 ? std::max(job, tenant) : std::min(job, tenant);
 }
 
 Session* Core::find(const std::string& id) {

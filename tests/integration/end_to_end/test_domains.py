@@ -45,6 +45,35 @@ def test_the_memory_is_full_for_all(domains: tuple[fikit.Session, fikit.Session]
         other.allocate(free // 2 // PIECE * PIECE + 4 * PIECE)
 
 
+def test_a_job_s_memory_limit_is_that_of_all_its_processes(
+    daemon: Daemon, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = daemon.client()
+    asked = p.Submit(
+        command=["/bin/sleep", "1000"], environment={}, directory="/", memory_limit_bytes=8 * PIECE
+    )
+    job = client.ask(asked).job.job
+    while client.ask(p.Show(target=job)).job.state == "queued":
+        pass
+    monkeypatch.setenv("FIKIT_JOB", job)
+    one, other = connect(name="one"), connect(name="other")
+    monkeypatch.delenv("FIKIT_JOB")
+    stranger = connect(name="stranger")
+    with one.allocate(6 * PIECE):
+        left = other.memory_information()
+        assert (left.free, left.total) == (2 * PIECE, 8 * PIECE)
+        with pytest.raises(fikit.OutOfMemoryError):
+            other.allocate(3 * PIECE)
+        with other.allocate(2 * PIECE), pytest.raises(fikit.OutOfMemoryError):
+            one.allocate(PIECE)
+        with stranger.allocate(8 * PIECE):
+            pass
+    with other.allocate(8 * PIECE):
+        assert one.memory_information().free == 0
+    one.close()
+    client.ask(p.Kill(target=job, signal=signal.SIGKILL))
+
+
 def together(one: fikit.Session, other: fikit.Session) -> float:
     """What small kernels of both take, of what those of one take alone: 1 if side by side, 2 in turn."""
     kernels = [(session, session.load(PTX).kernel("work")) for session in (one, other)]
