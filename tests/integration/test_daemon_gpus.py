@@ -91,6 +91,24 @@ def test_a_program_waits_for_no_executor_of_a_gpu_that_it_does_not_see(start: Ca
         assert [each.index for each in client.ask(p.ListVisibleGpus(job=job)).gpus] == [0]
 
 
+def test_a_program_waits_for_no_executor_of_another_user(
+    start: Callable[..., Daemon], as_user: Callable[[int, Callable[[], str]], str]
+) -> None:
+    """Though it is asked what is free on the GPU."""
+    daemon = start()
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    client.ask(p.OpenSession(name="hangs", gpu=1))
+
+    def look() -> str:
+        mine = Client(daemon.socket)
+        mine.socket.settimeout(SOON_SECONDS)
+        return str([each.index for each in mine.ask(p.ListVisibleGpus()).gpus])
+
+    with stopped(executor_of(events, 1)):
+        assert as_user(65534, look) == "[0, 1]"
+
+
 def test_an_executor_that_is_known_not_to_answer_is_not_waited_for(start: Callable[..., Daemon]) -> None:
     daemon = start("unresponsive_seconds = 0.1\nkill_unresponsive = false")
     client, events = daemon.client(), daemon.client()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 import trio
 from fikit.protocol import ListVisibleGpus, Reply, VisibleGpu, VisibleGpus, VisibleProcess
@@ -13,9 +14,12 @@ from fikitd.daemon import description_of
 from fikitd.device import DeviceSpec
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import AttachedSessions, ListAttached, MemoryLeft, ReadMemory
-from fikitd.executor.supervisor_state import Executor
+from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
 from fikitd.jobs.model import Job
 from fikitd.session import Session
+
+OTHERS_SECONDS: Final = 0.2
+"""So long an executor of another user's is waited for: it may hang, or wait for the driver."""
 
 
 @handles(ListVisibleGpus)
@@ -56,7 +60,7 @@ async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> Visibl
     limit = min((job.memory_limit_bytes if job else 0) or most, seen.memory_bytes)
     counted = [each for each in here if job is None or each.job == job.job]
     used = min(limit, sum(each.usage.memory_bytes for each in counted))
-    left = await memory_left(executors[:1], limit, used)
+    left = await memory_left(caller.peer.uid, executors, limit, used)
     return VisibleGpu(
         index=device.index,
         name=seen.name,
@@ -84,9 +88,10 @@ def answering(executors: Iterable[Executor]) -> list[Executor]:
     return [each for each in dict.fromkeys(executors) if not each.unresponsive]
 
 
-async def memory_left(executors: list[Executor], limit: int, used: int) -> MemoryLeft:
-    """What CUDA tells a session, where an executor can say what is free on its GPU."""
+async def memory_left(uid: int, executors: list[Executor], limit: int, used: int) -> MemoryLeft:
+    """What CUDA tells a session, where an executor of anybody's can say what is free on its GPU."""
     for executor in executors:
+        seconds = ASK_SECONDS if executor.uid == uid else OTHERS_SECONDS
         with suppress(Unavailable):
-            return await executor.ask(ReadMemory(limit_bytes=limit, used_bytes=used), MemoryLeft)
+            return await executor.ask(ReadMemory(limit_bytes=limit, used_bytes=used), MemoryLeft, seconds)
     return MemoryLeft(free_bytes=limit - used, total_bytes=limit)
