@@ -127,6 +127,26 @@ def test_a_job_has_its_session_on_each_of_its_gpus(start: Start, as_user: AsUser
     assert client.ask(p.OpenSession(name="second", job=both, gpu=1)).gpu == 1
 
 
+def test_a_program_sees_what_its_users_other_programs_have_of_his_limit(start: Start) -> None:
+    """As cuMemGetInfo does, also in a job that has no limit of its own, or more than is left."""
+    most = 3 << 19
+    client = start(
+        ("[tenants.nobody]", f"[tenant_defaults]\nmemory_limit_bytes = {most}\n[tenants.nobody]")
+    ).client()
+    session = client.ask(p.OpenSession(name="busy", gpu=0)).session  # it uses 1 MiB
+    while client.ask(p.Show(target=session)).session.usage.memory_bytes == 0:
+        pass
+
+    def seen(job: str) -> tuple[int, int]:
+        until_running(client, job)
+        (gpu,) = client.ask(p.ListVisibleGpus(job=job)).gpus
+        return gpu.memory_bytes, gpu.memory_bytes - gpu.memory_used_bytes
+
+    assert seen(submit(client, 0)) == (most, 1 << 19)
+    assert seen(submit(client, 0, memory=1 << 20)) == (1 << 20, 1 << 19)
+    assert seen(submit(client, 0, memory=1 << 18)) == (1 << 18, 1 << 18)
+
+
 def test_what_a_job_uses_of_what_it_has_reserved_counts_once(start: Start) -> None:
     client = start().client()
     job = submit(client, 0, memory=1 << 20)

@@ -59,7 +59,8 @@ async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> Visibl
     most = daemon.allowance(caller.peer).memory_limit_bytes or seen.memory_bytes
     limit = min((job.memory_limit_bytes if job else 0) or most, seen.memory_bytes)
     counted = [each for each in here if job is None or each.job == job.job]
-    used = min(limit, sum(each.usage.memory_bytes for each in counted))
+    free = min(limit - sum_used(counted), most - sum_used(here))  # of the job's limit, and of the user's
+    used = min(limit, limit - free)
     left = await memory_left(caller.peer.uid, executors, limit, used)
     return VisibleGpu(
         index=device.index,
@@ -81,6 +82,11 @@ def own_sessions(caller: Caller, device: DeviceSpec) -> list[Session]:
     return [
         each for each in living if each.uid == caller.peer.uid and each.executor.device.index == device.index
     ]
+
+
+def sum_used(sessions: Iterable[Session]) -> int:
+    """The memory that they use."""
+    return sum(each.usage.memory_bytes for each in sessions)
 
 
 def answering(executors: Iterable[Executor]) -> list[Executor]:
