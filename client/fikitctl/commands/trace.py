@@ -119,7 +119,7 @@ def _owner(control: Connection, session: str) -> SessionRecord | None:
     try:
         shown: Shown = control.request(Show(target=session))
     except RefusedError as refusal:
-        if refusal.code != "not_found":
+        if refusal.reason != "not_found":
             raise
         return None
     return shown.session
