@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -17,7 +17,8 @@ from fikit import RefusedError
 from fikit.protocol import ReadTrace, SessionRecord, Show, Shown, StartTrace, Trace
 
 from fikitctl.chrome_trace import chrome_trace
-from fikitctl.invocation import Invocation, note
+from fikitctl.failures import CommandError
+from fikitctl.invocation import Invocation, lift_deadline, note
 from fikitctl.leaving import handled
 from fikitctl.output import print_json
 from fikitctl.quantities import DURATION
@@ -54,14 +55,25 @@ def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[by
     """
     if not invocation.as_json:
         _check_place(Path(output.name))
-    with invocation.connected() as control:
-        index = served(control, gpu).index
-        control.request(StartTrace(gpu=index))
-        recorded, sessions = _recorded(control, index, seconds)
+    recording, failure = _Recording(), None
+    try:
+        with invocation.connected() as control:
+            recording.read(control, served(control, gpu).index, seconds)
+    except CommandError as error:  # the daemon's end, or --timeout, must not cost what was recorded
+        if not recording.parts:
+            raise
+        lift_deadline()
+        failure = error
+    recorded = recording.whole()
     if invocation.as_json:
         print_json(recorded)
-        return
-    document = chrome_trace(recorded, sessions, index)
+    else:
+        _write(recorded, chrome_trace(recorded, recording.sessions(), recording.gpu), output)
+    if failure is not None:
+        raise failure
+
+
+def _write(recorded: Trace, document: dict[str, Any], output: IO[bytes]) -> None:
     output.write(msgspec.json.encode(document))
     output.flush()
     if recorded.dropped:
@@ -84,34 +96,51 @@ def _check_place(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def _recorded(control: Connection, gpu: int, seconds: float) -> tuple[Trace, list[SessionRecord]]:
-    """Read now and then, so that the ring of what is recorded does not run over, and to the end at last.
+class _Recording:
+    """What is recorded of a GPU, as far as it was read.
 
     Whose it is is asked as it comes: the daemon remembers only some of the sessions that are over.
-    Ctrl-C may come while we ask, and must not cost what was recorded; a second one is impatience.
     """
-    parts: list[Trace] = []
-    owners: dict[str, SessionRecord | None] = {}
-    end, over, stopped = time.monotonic() + seconds, False, False
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-        signal.signal(number, signal.default_int_handler)
+    def __init__(self) -> None:
+        self.gpu = 0
+        self.parts: list[Trace] = []
+        self._owners: dict[str, SessionRecord | None] = {}
 
-    with handled(stop, signal.SIGINT):
-        while not over or parts[-1].more:
-            threading.Event().wait(0 if over else max(0.0, min(_READ_SECONDS, end - time.monotonic())))
-            over = over or stopped or time.monotonic() >= end
-            parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
-            for session in {operation.session for operation in parts[-1].operations} - owners.keys():
-                owners[session] = _owner(control, session)
-    if stopped:
-        note("stopped early")
-    operations = [operation for part in parts for operation in part.operations]
-    dropped, missing = sum(part.dropped for part in parts), {name for part in parts for name in part.missing}
-    trace = Trace(operations=operations, dropped=dropped, missing=sorted(missing))
-    return trace, [owner for owner in owners.values() if owner is not None]
+    def read(self, control: Connection, gpu: int, seconds: float) -> None:
+        """Read now and then, so that the ring of what is recorded does not run over, and to the end at last.
+
+        Ctrl-C may come while we ask, and must not cost what was recorded; a second one is impatience.
+        """
+        self.gpu = gpu
+        control.request(StartTrace(gpu=gpu))
+        end, over, stopped = time.monotonic() + seconds, False, False
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            nonlocal stopped
+            stopped = True
+            signal.signal(number, signal.default_int_handler)
+
+        with handled(stop, signal.SIGINT):
+            while not over or self.parts[-1].more:
+                threading.Event().wait(0 if over else max(0.0, min(_READ_SECONDS, end - time.monotonic())))
+                over = over or stopped or time.monotonic() >= end
+                self.parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
+                for session in {each.session for each in self.parts[-1].operations} - self._owners.keys():
+                    self._owners[session] = _owner(control, session)
+        if stopped:
+            note("stopped early")
+
+    def whole(self) -> Trace:
+        """All parts as one."""
+        operations = [operation for part in self.parts for operation in part.operations]
+        missing = {name for part in self.parts for name in part.missing}
+        dropped = sum(part.dropped for part in self.parts)
+        return Trace(operations=operations, dropped=dropped, missing=sorted(missing))
+
+    def sessions(self) -> list[SessionRecord]:
+        """Those whose operations there are, and that are known."""
+        return [owner for owner in self._owners.values() if owner is not None]
 
 
 def _owner(control: Connection, session: str) -> SessionRecord | None:

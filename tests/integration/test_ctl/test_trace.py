@@ -1,13 +1,43 @@
-"""``fikitctl trace`` of what does not go well."""
+"""``fikitctl trace`` of a daemon that does not see it to its end."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from fikit import protocol
 
 from tests.integration.test_ctl.conftest import Fikitctl, ScriptedDaemon
 from tests.integration.test_ctl.test_top import GPU
+
+
+@pytest.mark.parametrize(("end", "code"), [("it goes away", 3), ("--timeout", 124), ("it refuses", 1)])
+def test_what_was_recorded_is_written(
+    daemon: ScriptedDaemon, fikitctl: Fikitctl, tmp_path: Path, end: str, code: int
+) -> None:
+    operation = protocol.TraceOperation("session-2", 0, "launch", "gemm", 1000, 2000, 3000, 9000, 0, 8, 0)
+
+    def read(_request: protocol.ReadTrace) -> protocol.Reply | None:
+        if len(daemon.of(protocol.ReadTrace)) > 1:
+            return protocol.Failure("unavailable", "not now") if end == "it refuses" else None
+        if end == "it goes away":
+            daemon.hang_up.add(protocol.ReadTrace)
+        return protocol.Trace(operations=[operation], dropped=0)
+
+    daemon.script |= {
+        protocol.ListGpus: protocol.Gpus(gpus=[GPU]),
+        protocol.StartTrace: protocol.Done(),
+        protocol.ReadTrace: read,
+        protocol.Show: protocol.Failure("not_found", "gone"),
+    }
+    file = tmp_path / "trace.json"
+    limit = ("--timeout", "1s") if end == "--timeout" else ()
+    result = fikitctl("trace", "--seconds", "1h", "--output", str(file), *limit)
+    assert (result.code, "1 operations in" in result.err) == (code, True)
+    assert json.loads(file.read_bytes())["otherData"]["operations"] == 1
+    # Nothing was recorded of this one.
+    assert fikitctl("trace", "--seconds", "1h", "--json", *limit)[:2] == (code, "")
 
 
 def test_a_session_that_the_daemon_has_forgotten(
