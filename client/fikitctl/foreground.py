@@ -112,8 +112,14 @@ class Foreground:
             os.killpg(self.pid, number)
 
     def _stopped(self, number: int) -> None:
-        """The child was stopped: by the terminal, then stop like it, so that the shell's fg and bg work."""
+        """The child was stopped: by the terminal, then stop like it, so that the shell's fg and bg work.
+
+        So where it has the terminal and was stopped outright, as some programs suspend themselves (nano, bash):
+        nobody else could be typed to.
+        """
         if number == signal.SIGSTOP:
+            if self._take_terminal():
+                os.kill(0, signal.SIGSTOP)
             return
         self._wants_terminal = self._wants_terminal or number != signal.SIGTSTP
         if number != signal.SIGTSTP and self._lend_terminal():

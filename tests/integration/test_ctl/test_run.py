@@ -274,6 +274,19 @@ def test_ctrl_z_stops_us_with_the_child_and_cont_goes_on(on_terminal: Any) -> No
 
 
 @pytest.mark.usefixtures("admitting")
+def test_a_child_that_stops_itself_gives_the_terminal_back(on_terminal: Any) -> None:
+    """As bash's suspend and nano do."""
+    screen = on_terminal("run", "sh", "-c", "read line; kill -STOP $$; read line; exit 6")
+    pid = screen.process.pid
+    os.write(screen.terminal, b"first\n")
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    assert os.tcgetpgrp(screen.terminal) == pid
+    os.kill(pid, signal.SIGCONT)
+    os.write(screen.terminal, b"go on\n")
+    assert screen.process.wait(20) == 6
+
+
+@pytest.mark.usefixtures("admitting")
 def test_ctrl_z_stops_the_script_that_we_are_in(on_terminal: Any) -> None:
     """Which is not in the child's group, and so not in the one that the terminal stops."""
     script = """sh -c '"$@"; echo goes on' sh "$@"; echo "status $?"; fg"""
