@@ -49,6 +49,8 @@ class Foreground:
         self._child_handler: Any = None
         self._terminal: int | None = None
         self._wants_terminal = False
+        self.had_terminal = False
+        """At its end."""
 
     def __enter__(self) -> Foreground:
         self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
@@ -90,7 +92,7 @@ class Foreground:
         raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message)
 
     def wait(self) -> int:
-        """Pass signals on until the child has ended; its exit code, 128 + signal when one ended it."""
+        """Pass signals on until the child has ended; its exit code, minus the signal when one ended it."""
         while True:
             received = signal.sigwaitinfo(_WATCHED).si_signo
             if received != signal.SIGCHLD:
@@ -102,8 +104,8 @@ class Foreground:
             if os.WIFSTOPPED(status):
                 self._stopped(os.WSTOPSIG(status))
                 continue
-            self._take_terminal()
-            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+            self.had_terminal = self._take_terminal()
+            return os.waitstatus_to_exitcode(status)
 
     def _pass_on(self, number: int) -> None:
         if number == signal.SIGCONT and self._wants_terminal:
@@ -114,8 +116,8 @@ class Foreground:
     def _stopped(self, number: int) -> None:
         """The child was stopped: by the terminal, then stop like it, so that the shell's fg and bg work.
 
-        So where it has the terminal and was stopped outright, as some programs suspend themselves (nano, bash):
-        nobody else could be typed to.
+        Where it has the terminal, also if it was stopped outright, as some programs suspend themselves (nano,
+        bash): nobody else could be typed to.
         """
         if number == signal.SIGSTOP:
             if self._take_terminal():

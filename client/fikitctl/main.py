@@ -13,6 +13,7 @@ import click
 from fikitctl import failures
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.invocation import Invocation
+from fikitctl.leaving import CommandInterrupt
 from fikitctl.verb import LazyVerbs, shared_options
 
 _COMMANDS: Final = "fikitctl.commands"
@@ -109,7 +110,7 @@ cli: Final = LazyVerbs(
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run fikitctl with ``arguments``; its exit code."""
+    """Run fikitctl with ``arguments``; its exit code. Raises CommandInterrupt."""
     if COMPLETE in os.environ:
         cli.main([], prog_name="fikitctl", complete_var=COMPLETE)
     invocation = Invocation()
@@ -133,6 +134,8 @@ def call(arguments: Sequence[str]) -> int:
     except CommandError as failure:
         failures.report(failure, as_json=invocation.as_json)
         return failure.exit_code
+    except CommandInterrupt:
+        raise
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except OSError as error:
@@ -174,4 +177,9 @@ def main() -> None:
     _open_missing_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # others' names may have what a locale cannot say
-    sys.exit(call(sys.argv[1:]))
+    try:
+        sys.exit(call(sys.argv[1:]))
+    except CommandInterrupt:
+        # Python ends by the signal, and by that a shell knows that its loop, or script, is to end.
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt from None

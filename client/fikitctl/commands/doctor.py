@@ -71,15 +71,15 @@ def _living(invocation: Invocation, job: str) -> JobRecord:
 
 def _examine(invocation: Invocation, command: tuple[str, ...]) -> int:
     """Run a command and tell what it called in vain; its exit code."""
-    exit_code, job = run_job(invocation, JobOptions(command=command).request(invocation, foreground=True))
-    usage = _living(invocation, job).usage
+    ended = run_job(invocation, JobOptions(command=command).request(invocation, foreground=True))
+    usage = _living(invocation, ended.job).usage
     if invocation.as_json:
-        print_json({"exit_code": exit_code, "unsupported": usage.unsupported})
+        print_json({"exit_code": ended.exit_code, "unsupported": usage.unsupported})
     elif usage.unsupported:
         note(f"calls that fikitd does not serve: {unsupported_text(usage)}")
     else:
         note(f"fikitd served every call ({usage.launches} launches)")
-    return exit_code
+    return ended.leave()
 
 
 @click.command(

@@ -50,12 +50,12 @@ def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int
             "wait until they are over, or measure --beside-others",
         )
     before = _samples(invocation)
-    exit_code, identifier = run_job(invocation, request)
-    _await_sessions(invocation, identifier)
+    ended = run_job(invocation, request)
+    _await_sessions(invocation, ended.job)
     after = _samples(invocation)
     learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
     note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")
-    return exit_code
+    return ended.leave()
 
 
 def _may_get(request: Submit, gpu: GpuRecord) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 from fikit.control import Connection
@@ -15,6 +17,7 @@ from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note, successor
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
+from fikitctl.leaving import CommandInterrupt
 from fikitctl.verb import Verb
 
 _PATIENCE_SECONDS: Final = 1.0
@@ -41,15 +44,39 @@ def run(invocation: Invocation, job: JobOptions) -> int:
     found. Signals are passed on. --timeout limits the wait for a place, not the command.
     """
     try:
-        return run_job(invocation, job.request(invocation, foreground=True))[0]
+        return run_job(invocation, job.request(invocation, foreground=True)).leave()
     except CommandError as failure:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
 
 
-def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
-    """Run it to its end; its exit code and the job."""
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    job: str
+    exit_code: int
+    """As shells have it: 128 + signal when one ended it."""
+    interrupted: bool
+    """By Ctrl-C's signal."""
+    had_terminal: bool
+
+    def leave(self) -> int:
+        """Its exit code for ours. Raises CommandInterrupt where that ended it.
+
+        A shell ends a loop of commands where Ctrl-C ends one of them. Who has the terminal is interrupted in
+        place of our group: a script, a pipe.
+        """
+        if self.interrupted:
+            if self.had_terminal:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # we leave in our own way
+                os.kill(0, signal.SIGINT)
+            raise CommandInterrupt
+        return self.exit_code
+
+
+def run_job(invocation: Invocation, request: Submit) -> Ended:
+    """Run it to its end."""
     with invocation.connected() as control:
         submitted = _admitted(control, request)
         lift_deadline()
@@ -62,7 +89,8 @@ def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
                 raise
             # Its reply is read later: signals for the child must not wait for the daemon.
             started = _told(control, JobStarted(job=job, pid=pid))
-            exit_code = child.wait()
+            status = child.wait()
+        exit_code = status if status >= 0 else 128 - status
         report = JobFinished(job=job, exit_code=exit_code)
         reports = {"the command's process": started, "the job's end": _told(control, report)}
         try:
@@ -70,7 +98,7 @@ def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
                 _tell_successor(control.path, report)
         except (OSError, ProtocolError, RefusedError) as error:
             note(f"the daemon did not take the job's end: {error}")
-    return exit_code, job
+    return Ended(job, exit_code, status == -signal.SIGINT, child.had_terminal)
 
 
 def _admitted(control: Connection, request: Submit) -> Submitted:

@@ -274,6 +274,21 @@ def test_ctrl_z_stops_us_with_the_child_and_cont_goes_on(on_terminal: Any) -> No
 
 
 @pytest.mark.usefixtures("admitting")
+@pytest.mark.parametrize("waits", ["signal.pause()", "sys.stdin.readline()"])
+def test_ctrl_c_ends_the_loop_that_we_are_in(on_terminal: Any, waits: str) -> None:
+    """As natively, with the child in our group. The second has the terminal."""
+    loop = """for turn in one two; do echo "turn $turn"; "$@"; done; echo after"""
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); "
+    child = (sys.executable, "-c", code + waits)
+    screen = on_terminal("run", *child, shell=["bash", "-c", loop, "bash"])
+    screen.read_until(b"ready")
+    while "stdin" in waits and os.tcgetpgrp(screen.terminal) == screen.process.pid:  # until it has read
+        time.sleep(0.01)
+    os.write(screen.terminal, b"\x03")
+    assert screen.process.wait(20) == -signal.SIGINT
+
+
+@pytest.mark.usefixtures("admitting")
 def test_a_child_that_stops_itself_gives_the_terminal_back(on_terminal: Any) -> None:
     """As bash's suspend and nano do."""
     screen = on_terminal("run", "sh", "-c", "read line; kill -STOP $$; read line; exit 6")
