@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import sys
+
+_PACKAGE = ("fikitd", "simcuda")
 
 
 def library_path() -> pathlib.Path:
@@ -11,7 +14,10 @@ def library_path() -> pathlib.Path:
     """
     wished = os.environ.get("FIKIT_SIMCUDA")
     if wished is None:
-        found = pathlib.Path(__file__).with_name("lib") / "libcuda.so.1"
+        # Whoever stands in a checkout imports that, which has no native parts: the installed one's serve.
+        packages = [pathlib.Path(__file__).parent, *(pathlib.Path(each, *_PACKAGE) for each in sys.path)]
+        places = [package / "lib" / "libcuda.so.1" for package in packages]
+        found = next((place for place in places if place.is_file()), places[0])
         hint = "build and install fikitd, or set FIKIT_SIMCUDA to a CMake build folder"
     else:
         root = pathlib.Path(wished)

@@ -115,3 +115,21 @@ def test_a_missing_library_is_explained(tmp_path: pathlib.Path, monkeypatch: pyt
     monkeypatch.setenv("FIKIT_SIMCUDA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="FIKIT_SIMCUDA"):
         library_path()
+
+
+def test_who_stands_in_a_checkout_gets_the_installed_library(tmp_path: pathlib.Path) -> None:
+    """Which is first on the path of ``python -m``, and has no native parts."""
+    checkout = tmp_path / "fikitd" / "simcuda"
+    checkout.mkdir(parents=True)
+    ours = pathlib.Path(__file__).parents[2] / "fikitd"
+    (checkout.parent / "__init__.py").write_bytes((ours / "__init__.py").read_bytes())
+    for name in ("__init__.py", "__main__.py"):
+        (checkout / name).write_bytes((ours / "simcuda" / name).read_bytes())
+    code = "import os; print(os.environ['LD_LIBRARY_PATH'].partition(':')[0])"
+    done = subprocess.run(
+        [sys.executable, "-m", "fikitd.simcuda", "--", sys.executable, "-c", code],
+        env={name: value for name, value in os.environ.items() if name != "FIKIT_SIMCUDA"},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (pathlib.Path(done.stdout.strip()) / "libcuda.so.1").is_file()
