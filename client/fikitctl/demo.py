@@ -6,6 +6,7 @@ at normal priority; and one at high priority, the other at low.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ MOST_SECONDS: Final = 5.0
 MOST_HOST_SECONDS: Final = 10.0
 TRACED_SECONDS: Final = 0.02
 """Of the device."""
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9.,_-]")
+_MOST_NAME: Final = 100
 
 
 def run(
@@ -68,6 +71,11 @@ def run(
 def usual_seconds(time_scale: float) -> float:
     """How long to measure, in the device's time, unless told otherwise."""
     return min(MOST_SECONDS, MOST_HOST_SECONDS / time_scale)
+
+
+def file_name(phase: str) -> str:
+    """Of its trace. A workload may be called as no file can be: by a path, or at length."""
+    return f"{_UNFIT.sub('_', phase)[:_MOST_NAME]}.json"
 
 
 class _Demonstration:
@@ -118,7 +126,7 @@ class _Demonstration:
             for workload, priority in sides
         ]
         with measured(tasks, self._device.time_scale) as results:
-            self._record(self._output / f"{name}.json")
+            self._record(self._output / file_name(name))
         return results
 
     def _record(self, path: Path) -> None:
