@@ -123,7 +123,8 @@ class _Recording:
 
         with handled(stop, signal.SIGINT):
             while not over or self.parts[-1].more:
-                threading.Event().wait(0 if over else max(0.0, min(_READ_SECONDS, end - time.monotonic())))
+                if not (self.parts and self.parts[-1].more):
+                    threading.Event().wait(max(0.0, min(_READ_SECONDS, end - time.monotonic())))
                 over = over or stopped or time.monotonic() >= end
                 self.parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
                 for session in {each.session for each in self.parts[-1].operations} - self._owners.keys():

@@ -53,3 +53,19 @@ def test_a_session_that_the_daemon_has_forgotten(
     file = tmp_path / "trace.json"
     assert fikitctl("trace", "--seconds", "10ms", "--output", str(file)).code == 0
     assert "session-2" in file.read_text()
+
+
+def test_what_is_left_is_read_at_once(daemon: ScriptedDaemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
+    """Else a ring that fills faster than so much at a time runs over."""
+    portions = 50
+
+    def read(request: protocol.ReadTrace) -> protocol.Trace:
+        return protocol.Trace(operations=[], dropped=0, more=len(daemon.of(type(request))) < portions)
+
+    daemon.script |= {
+        protocol.ListGpus: protocol.Gpus(gpus=[GPU]),
+        protocol.StartTrace: protocol.Done(),
+        protocol.ReadTrace: read,
+    }
+    assert fikitctl("trace", "--seconds", "5s", "--output", str(tmp_path / "trace.json")).code == 0
+    assert not any(each.stop for each in daemon.of(protocol.ReadTrace)[:portions])
