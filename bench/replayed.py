@@ -101,7 +101,7 @@ class Setup:
             ("--told-every", self.told_every, 2**64 - 1),
         ):
             if not 0 <= value <= most:
-                raise ReplayError(f"{option} is from 0 to {most:.0f}, not {value}")
+                raise ReplayError(f"{option} is from 0 to {int(most)}, not {value}")
         gateless = self.policy in ("fifo", "streams")
         if gateless and self.partitions is not None:
             raise ReplayError(
