@@ -33,21 +33,22 @@ def known_jobs(control: Connection, *, ended: bool = True) -> list[JobRecord]:
             return found
 
 
-def _known(ctx: click.Context, sessions: bool) -> list[tuple[str, str]]:
+def _known(ctx: click.Context, sessions: bool, ended: bool) -> list[tuple[str, str]]:
     from fikit.protocol import ListSessions
 
     invocation = ctx.ensure_object(Invocation)
     with invocation.deadline(_COMPLETION_SECONDS), invocation.connected() as control:
-        known = [(job.job, job.name) for job in known_jobs(control)]
+        known = [(job.job, job.name) for job in known_jobs(control, ended=ended)]
         if sessions:
             known += [(one.session, one.name) for one in control.request(ListSessions()).sessions]
     return known
 
 
 class _Target(Parameter):
-    def __init__(self, name: str, *, sessions: bool) -> None:
+    def __init__(self, name: str, *, sessions: bool, ended: bool = True) -> None:
         self.name = name
         self._sessions = sessions
+        self._ended = ended
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         import msgspec
@@ -62,7 +63,7 @@ class _Target(Parameter):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         try:
-            known = _known(ctx, self._sessions)
+            known = _known(ctx, self._sessions, self._ended)
         except CommandError:
             return []
         return [
@@ -72,6 +73,8 @@ class _Target(Parameter):
 
 JOB: Final = _Target("job", sessions=False)
 TARGET: Final = _Target("target", sessions=True)
+CURRENT: Final = _Target("target", sessions=True, ended=False)
+"""For what can be done to those alone that are not over."""
 
 
 def each(targets: tuple[str, ...], action: Callable[[str], None], *, as_json: bool) -> int:

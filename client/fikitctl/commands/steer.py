@@ -8,10 +8,10 @@ from fikit.protocol import Kill, Pause, Request, Resume, SetPriority
 from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
 from fikitctl.quantities import GRACE, PRIORITY, SIGNAL
-from fikitctl.targets import TARGET, each
+from fikitctl.targets import CURRENT, each
 from fikitctl.verb import Verb, confirm, yes_option
 
-targets_argument = click.argument("targets", type=TARGET, nargs=-1, required=True)
+targets_argument = click.argument("targets", type=CURRENT, nargs=-1, required=True)
 
 
 def _send(invocation: Invocation, request: Request) -> None:

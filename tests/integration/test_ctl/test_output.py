@@ -462,6 +462,10 @@ def test_identifiers_are_completed(
     with pytest.raises(SystemExit):
         fikitctl()
     assert capfd.readouterr().out.split() == ["plain,job-1", "plain,job-2", "plain,job-3"]
+    monkeypatch.setenv("COMP_WORDS", "fikitctl kill job-")  # of which one that is over is no target
+    with pytest.raises(SystemExit):
+        fikitctl()
+    assert capfd.readouterr().out.split() == ["plain,job-1", "plain,job-2"]
     monkeypatch.setenv("FIKIT_SOCKET", "/nonexistent/socket")
     with pytest.raises(SystemExit):
         fikitctl()
