@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ class Invocation:
     socket: str | None = None
     timeout: float | None = None
     as_json: bool = False
+    _answer_seconds: float | None = field(default=None, init=False)
 
     @property
     def path(self) -> str:
@@ -86,6 +87,7 @@ class Invocation:
         def expire(_signal: int, _frame: FrameType | None) -> None:
             raise failures.timed_out(seconds)
 
+        self._answer_seconds = None if self.timeout is not None else seconds
         previous = signal.signal(signal.SIGALRM, expire)
         # Again until the block is left: Python may have looked for signals just before a call that waits, and
         # what is imported, or a finaliser, may take what is raised there for its own affair.
@@ -93,8 +95,14 @@ class Invocation:
         try:
             yield
         finally:
+            self._answer_seconds = None
             lift_deadline()
             signal.signal(signal.SIGALRM, previous)
+
+    def answered(self) -> None:
+        """One answer of several has come: the next has as much time, unless ``--timeout`` limits them all."""
+        if self._answer_seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, self._answer_seconds, _AGAIN_SECONDS)
 
 
 MOST_RESTARTS: Final = 100

@@ -37,6 +37,7 @@ def read_profiles(invocation: Invocation, limit: int) -> Profiles:
             found += reply.profiles
             if not reply.more:
                 return Profiles(profiles=found)
+            invocation.answered()
 
 
 def _extent(extent: tuple[int, int, int]) -> str:
@@ -127,6 +128,7 @@ def import_profiles(invocation: Invocation, file: str) -> None:
         for portion in portions(profiles):
             left -= len(portion)
             control.request(ImportProfiles(profiles=portion, more=left > 0))
+            invocation.answered()
     note(f"{len(profiles)} profiles taken over")
 
 
