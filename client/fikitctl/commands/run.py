@@ -49,6 +49,8 @@ def run(invocation: Invocation, job: JobOptions) -> int:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
+    except KeyboardInterrupt:  # also while it waits for room
+        raise CommandInterrupt from None
 
 
 class Ended(NamedTuple):

@@ -288,6 +288,15 @@ def test_ctrl_c_ends_the_loop_that_we_are_in(on_terminal: Any, waits: str) -> No
     assert screen.process.wait(20) == -signal.SIGINT
 
 
+def test_ctrl_c_ends_the_loop_also_while_there_is_no_room(daemon: Daemon, on_terminal: Any) -> None:
+    daemon.script[Submit] = None
+    loop = """for turn in one two; do "$@"; done; echo after"""
+    screen = on_terminal("run", "true", shell=["bash", "-c", loop, "bash"])
+    screen.read_until(b"waiting for room")
+    os.write(screen.terminal, b"\x03")
+    assert screen.process.wait(20) == -signal.SIGINT
+
+
 @pytest.mark.usefixtures("admitting")
 def test_a_child_that_stops_itself_gives_the_terminal_back(on_terminal: Any) -> None:
     """As bash's suspend and nano do."""
