@@ -32,7 +32,7 @@ class Tracer:
     peer: Peer
     gpu: int
     cursors: dict[str, int] = field(default_factory=dict)
-    """By executor."""
+    """By executor, who was read longest ago first."""
 
     def covers(self, executor: Executor) -> bool:
         """Whether it records what the executor does."""
@@ -81,10 +81,14 @@ class Traces:
         missing = sorted(tracer.cursors.keys() - self._supervisor.executors.keys())
         for ended in missing:
             del tracer.cursors[ended]
-        for executor in self._covered(tracer):
-            cursor = tracer.cursors.get(executor.executor)
-            if cursor is None:
-                continue  # it is only starting
+        covered = {each.executor: each for each in self._covered(tracer)}
+        # One that always has more must not keep the others from being read. Who only starts has no cursor.
+        for name in [each for each in tracer.cursors if each in covered]:
+            if read >= MOST_OPERATIONS:
+                break
+            if (cursor := tracer.cursors.get(name)) is None:  # it has ended meanwhile
+                continue
+            executor = covered[name]
             question = ReadRecording(cursor=cursor, limit=MOST_OPERATIONS - read)
             try:
                 traced = await executor.ask(question, Traced)
@@ -92,7 +96,8 @@ class Traces:
                 self._log.warning("trace_not_read", executor=executor.executor, reason=refusal.message)
                 missing.append(executor.executor)
                 continue
-            tracer.cursors[executor.executor] = traced.cursor
+            tracer.cursors.pop(name, None)
+            tracer.cursors[name] = traced.cursor
             read += len(traced.operations)
             size += sum(len(each.name) for each in traced.operations)
             operations += [each for each in traced.operations if self._sees(tracer.peer, each.session)]

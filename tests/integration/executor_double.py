@@ -3,7 +3,7 @@
 It speaks fikitd.executor.messages as the real one must, from a process of its own, so that all of the
 daemon's behaviour can be tested without a device. What a test wants of it goes through session names:
 ``unattachable`` is refused, ``deaf`` makes it stop answering, ``crash`` ends it, ``busy`` uses memory,
-``gated`` has waited at the gate.
+``gated`` has waited at the gate, of ``flood`` there is always more to trace.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class Double:
                 self.tracing |= ask.on  # what was recorded can be read when it is over
                 self.send(identifier, m.Tracing(cursor=0))
             case m.ReadTrace():
-                self.send(identifier, m.Traced(operations=self.traced(), cursor=0, dropped=0))
+                more = any(each.attach.name == "flood" for each in self.sessions.values())
+                self.send(identifier, m.Traced(operations=self.traced(), cursor=0, dropped=0, more=more))
             case m.TakeProfiles():
                 self.send(identifier, m.ProfilesTaken(profiles=self.learnt()))
             case m.LoadProfiles() | m.ForgetProfiles():

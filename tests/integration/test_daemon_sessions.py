@@ -286,6 +286,15 @@ def test_quota(client: Any) -> None:
 
 
 @needs_double
+def test_who_always_has_more_to_trace_keeps_nobody_from_being_read(client: Any) -> None:
+    assert client.ask(p.StartTrace()) == p.Done()
+    names = ("flood", "calm", "flood", "calm")
+    opened = {client.ask(p.OpenSession(name=name, isolated=True)).session for name in names}
+    read = [client.ask(p.ReadTrace(stop=False)) for _ in names]
+    assert {each.session for trace in read for each in trace.operations} == opened
+
+
+@needs_double
 def test_profiles_and_traces(client: Any) -> None:
     assert client.ask(p.StartTrace()) == p.Done()
     session = client.ask(p.OpenSession(name="busy")).session
