@@ -154,11 +154,12 @@ inline KernelEntry* Gate::describe(const Session& session, Work& work) {
     KernelEntry* kernel = session.kernels[session.next];
     work = kernel != nullptr ? kernel->work : Work{};
     if (kernel != nullptr && kernel->mixed && !operation.joined) [[unlikely]] {
-        kernel = &behind(session.streams[operation.stream].before, *kernel, [&](uint64_t key) -> KernelEntry& {
-            KernelEntry& entry = kernels_[key];
-            entry.key = key;
-            return entry;
-        });
+        kernel =
+            &behind(session.streams[operation.stream].before, *kernel, [&](uint64_t key) -> KernelEntry& {
+                KernelEntry& entry = kernels_[key];
+                entry.key = key;
+                return entry;
+            });
         if (kernel->known()) work = kernel->work;
     }
     if (operation.joined) {

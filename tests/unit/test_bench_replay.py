@@ -497,16 +497,3 @@ def test_what_does_not_repeat_is_delayed_by_no_more_than_what_does() -> None:
     result = Replayer([shapes, low[1]]).compare(["new_shapes"], [low[1].name], Setup(seconds=1.0))
     assert result["hp_p99_ratio"] < 1.05
     assert result["lp_of_bound"] > 0.8
-
-
-def test_lengths_that_a_key_does_not_tell_are_told_by_what_comes_before() -> None:
-    high = [kernel("high", 132, 5.0, at * 15.0) for at in range(40)]
-
-    def low_throughput(short: str, long: str) -> float:
-        row = [kernel("before short", 132, 10.0), kernel(short, 132, 40.0)]
-        low = [*row * 4, kernel("before long", 132, 10.0), kernel(long, 132, 400.0)] * 5
-        result = compared(high, low, pause_us=500.0)
-        assert result["hp_p99_ratio"] < 1.06
-        return float(result["lp_ratio"])
-
-    assert low_throughput("tiles", "tiles") > 0.9 * low_throughput("short", "long")

@@ -152,7 +152,6 @@ void what_is_learnt_meanwhile_is_told_next_time() {
     CHECK(!taken.empty());
 }
 
-
 // A kernel whose length the key does not tell counts as what it takes behind those that it comes behind: also
 // where it is not measured, and to whom it is charged.
 void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {

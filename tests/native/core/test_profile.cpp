@@ -347,8 +347,8 @@ void changed_entries_are_visited_once() {
     CHECK_EQUAL(seen, 7);
 }
 
-// One key, two lengths: told apart by the kernels before. The first launch behind some is not measured, as there
-// may be no other, and until enough are known the key's own entry tells, and learns.
+// One key, two lengths: told apart by the kernels before. The first launch behind some is not measured, as
+// there may be no other, and until enough are known the key's own entry tells, and learns.
 void kernels_of_several_lengths_are_told_apart_by_what_they_come_behind() {
     Profile profile;
     bool fresh = false;
