@@ -421,6 +421,7 @@ class Supervisor:
         to the GPU there, so who comes now is served by another executor.
         """
         executor.note_outlived(attached.outlived)
+        executor.note_work(sum(each.usage.gpu_ns for each in attached.sessions))
         late = trio.current_time() - executor.outlived_since >= seconds
         if not attached.outlived or not late or executor.state != "serving":
             return
@@ -428,9 +429,10 @@ class Supervisor:
         if not executor.outlived_told:
             executor.outlived_told = True
             self._warn("session_outlived", executor, session=attached.outlived)
-        working = [each.overdue_ns for each in attached.sessions if each.overdue_ns > 0]
-        stands = min(working, default=0)  # it may have all that the others' kernels need of the GPU
-        if max([stands, *(each.call_ns for each in attached.sessions)]) >= seconds * 1e9:
+        # It may have all that the others' kernels need of the GPU. Who gets on works in between only.
+        stands = trio.current_time() - executor.worked_at >= seconds
+        waits = [each.overdue_ns if stands else 0 for each in attached.sessions]
+        if max([*waits, *(each.call_ns for each in attached.sessions)], default=0) >= seconds * 1e9:
             self.kill(executor, f"{gone}, and held up others")
         elif not attached.sessions and not executor.attaching:
             self.kill(executor, gone)

@@ -62,6 +62,10 @@ class Executor:
     """On trio's clock."""
     outlived_told: bool = False
     """Whether that it lasted was told."""
+    worked_ns: int = 0
+    """GPU time of its sessions, as it told last."""
+    worked_at: float = 0.0
+    """When it last told of another: some of their work had ended."""
     ready: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
@@ -76,6 +80,11 @@ class Executor:
         """Keep which session the executor tells to be over but for its work."""
         if session != self.outlived:
             self.outlived, self.outlived_since, self.outlived_told = session, trio.current_time(), False
+
+    def note_work(self, gpu_ns: int) -> None:
+        """Keep when work of its sessions last ended."""
+        if gpu_ns != self.worked_ns:
+            self.worked_ns, self.worked_at = gpu_ns, trio.current_time()
 
     @property
     def foreign(self) -> bool:

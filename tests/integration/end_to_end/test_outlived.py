@@ -178,6 +178,21 @@ def test_its_executor_is_ended_when_it_leaves_others_no_room(
     assert shown(client, idle.identifier).state == "ended"
 
 
+def test_its_executor_lasts_while_somebody_gets_on(
+    daemon: Daemon, connect: Connect, program: Program
+) -> None:
+    client, other, stuck = daemon.client(), connect(name="other"), connect(name="stuck")
+    flag = stuck.allocate(4096)
+    flag.fill(0)
+    kernel, waits = other.load(PTX).kernel("nothing"), stuck.load(WAITS).kernel("waits", ["pointer"])
+    left = left_by_a_killed_program(program, client)
+    waits.launch(flag, grid=1, block=1)
+    while shown(client, stuck.identifier).overdue_ns < 2.5e9:  # and that is its own affair
+        kernel.launch(grid=1, block=1)
+        other.synchronize(timeout=10)
+    assert shown(client, left.session).state == "ending"
+
+
 def test_ps_lists_it_although_its_job_is_over(daemon: Daemon, connect: Connect) -> None:
     client, other = daemon.client(), connect(name="other")  # which keeps the executor
     command = [sys.executable, "-P", "-c", "import sys, fikit, time\n" + ENDLESS + "time.sleep(1000)"]
