@@ -46,6 +46,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         if (now - high->end > high->patience || high->end - high->alone > notable ||
             high->sequence->may_wait()) [[unlikely]]
             look_for_wait(session, *high, work, now);
+        high->pauses = false;
     } else if (high->polls) [[unlikely]] {
         presume_wait(session, *high, work, now);
     }
@@ -71,6 +72,7 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
 
 // What its program goes on with may be issued before all that it waited for is seen to be over.
 inline void Fikit::waited(unsigned session, High& high, bool found, Nanoseconds now) {
+    pause_passed(high);
     const Nanoseconds row = high.row_end == high.sequence->size() ? high.row : 0;
     high.sparing += high.sequence->awaited(spared_[session], std::exchange(high.rowed, 0), row);
     high.settles = high.sequence->size();
@@ -123,6 +125,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
+        if (high.outstanding == 0 && !std::exchange(high.pauses, true)) high.worked = high;
         witness(high, made);
         if (made.longest > high.step_time) [[unlikely]] {
             const uint64_t steps = statistics_[high.session].steps;
@@ -273,11 +276,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
 // What was in flight while the session paused is none of its step.
 [[gnu::noinline]] void Fikit::begin_step(High& high, Nanoseconds now) {
     high.step_at = now;
-    high.beside = high.unplanned = high.tried = false;
-    high.suspect = max_sessions;
-    high.suspect_block = 0;
-    high.outlasting.key = 0;
-    high.passing = 0;
+    static_cast<Witnessed&>(high) = {};
     for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
 }
 
@@ -314,11 +313,11 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         const Plan& plan = running(0).plan;
         if (!outlasted_.measured(session, plan.key, plan.sms, high.spent, high.bound))
             high.first_try.found(high.spent > high.bound);
-    } else if (high.spent > statistics.bound && high.outlasting.key != 0 && high.told != 0 &&
+    } else if (high.spent > statistics.bound && high.outlasting != 0 && high.told != 0 &&
                high.passing < high.spent)
         // It may be over by now: often a step is told of with the next one. Others beside it are foreseen,
         // and what tells of no wait has steps that are guesses. What has blocks so long may be to blame.
-        if (!outlasted_.measured(session, high.outlasting.key, high.outlasting.sms, high.spent, high.bound))
+        if (!outlasted_.measured(session, high.outlasting, high.outlasting_sms, high.spent, high.bound))
             high.first_try.found(true);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;

@@ -237,8 +237,19 @@ class Fikit final : public Levels {
         Nanoseconds charge = 0, longest = 0;
         Plan plan;
     };
+    // What was beside a high session's work.
+    struct Witnessed {
+        bool beside = false;          // gated work was in flight since it last waited
+        bool tried = false;           // so was something doubtful, in this step
+        bool unplanned = false;       // so was something in this step that nobody trusted in
+        uint16_t outlasting_sms = 0;  // where that ran
+        uint64_t outlasting = 0;      // of the kernels beside this step that outlast one, the latest; or 0
+        Nanoseconds passing = 0;      // the longest block of the others
+        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
+        Nanoseconds suspect_block = 0;
+    };
     // As large as a power of two: what is found by its number is found by a shift.
-    struct alignas(512) High {
+    struct alignas(512) High : Witnessed {
         Sequence* sequence = nullptr;
         uint8_t session = 0;
         static constexpr uint8_t all_streams = 0xff;
@@ -269,9 +280,8 @@ class Fikit final : public Levels {
         uint32_t told = 0;                     // so many launches came before it last told of a wait
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end
-        bool beside = false;                   // gated work was in flight since it last waited
-        bool tried = false;                    // so was something doubtful, in this step
-        bool unplanned = false;                // so was something in this step that nobody trusted in
+        bool pauses = false;                   // gated work went since the last of its own was over
+        Witnessed worked;                      // what was beside it until then
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         // Launches of this step in long rows; the last ones, up to `row_end`, were in a short one, of such a
@@ -299,14 +309,7 @@ class Fikit final : public Levels {
         Nanoseconds bound = 0, allowed = 0;     // on the delay of a step; what is used of that
         uint8_t stream() const { return static_cast<uint8_t>(mostly >> 8u); }
         bool side_by_side() const { return stream() == all_streams; }
-        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
-        Nanoseconds suspect_block = 0;
-        struct Outlasting {
-            uint64_t key = 0;  // 0: none
-            uint16_t sms = 0;
-        } outlasting;                   // of the kernels beside this step that outlast one, the latest
-        Outlasted::FirstTry first_try;  // of one that was not measured there
-        Nanoseconds passing = 0;        // the longest block of the others
+        Outlasted::FirstTry first_try;  // of a kernel that outlasts a step and was not measured beside one
     };
     // What a gated session has in flight: on each stream one behind another.
     struct Own {
@@ -351,22 +354,9 @@ class Fikit final : public Levels {
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
-    static void suspect(High& high, const Running& running) {
-        if (running.plan.block < high.suspect_block) return;
-        high.suspect = running.session;
-        high.suspect_block = running.plan.block;
-    }
-    // Gated work beside the step of a high session.
-    static void witness(High& high, const Running& running) {
-        high.beside = true;
-        high.tried |= running.tried;
-        high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
-        suspect(high, running);
-        if (running.known && running.longest > high.step_time) [[unlikely]]
-            high.outlasting = {running.plan.key, running.plan.sms};
-        else
-            high.passing = std::max(high.passing, running.plan.block);
-    }
+    static void suspect(High& high, const Running& running);
+    static void witness(High& high, const Running& running);
+    static void pause_passed(High& high);
     bool shows_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void look_for_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
     void presume_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
@@ -374,7 +364,7 @@ class Fikit final : public Levels {
     // Until then each pause of the GPU was taken for a wait, and what its steps were late by was a guess.
     static void seen_to_wait(High& high) {
         if (high.waits) return;
-        high.waits = high.unplanned = true;
+        high.waits = high.unplanned = high.worked.unplanned = true;
         high.trust = first_trust;
         high.patience = long_pause;
     }

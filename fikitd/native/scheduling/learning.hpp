@@ -16,8 +16,36 @@ inline void Fikit::opened(unsigned session, int level, double weight, Nanosecond
     for (SessionStatistics& each : statistics_)
         if (each.blames == static_cast<int>(session)) each.blames = -1;
     for (High& high : highs_)
-        if (high.suspect == session) high.suspect = max_sessions;
+        for (unsigned* const suspect : {&high.suspect, &high.worked.suspect})
+            if (*suspect == session) *suspect = max_sessions;
     if (level == highest_level) enlist(session, now);
+}
+
+// Whose blocks were the longest meanwhile?
+inline void Fikit::suspect(High& high, const Running& running) {
+    if (running.plan.block < high.suspect_block) return;
+    high.suspect = running.session;
+    high.suspect_block = running.plan.block;
+}
+
+// Gated work beside the step of a high session.
+inline void Fikit::witness(High& high, const Running& running) {
+    high.beside = true;
+    high.tried |= running.tried;
+    high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
+    suspect(high, running);
+    if (running.known && running.longest > high.step_time) [[unlikely]] {
+        high.outlasting = running.plan.key;
+        high.outlasting_sms = running.plan.sms;
+    } else {
+        high.passing = std::max(high.passing, running.plan.block);
+    }
+}
+
+// What the session had in flight last was all of a wait, or of a step: what went in the pause since then was
+// not beside that.
+inline void Fikit::pause_passed(High& high) {
+    if (std::exchange(high.pauses, false)) static_cast<Witnessed&>(high) = high.worked;
 }
 
 // Launches that one look saw completed, on one stream: what they took beyond what was foreseen is their
@@ -160,8 +188,10 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
     if (pause > long_pause) sequence.silence.ended(pause, gated_operations_ > 0);
     if (!sequence.waited() && !shows_wait(session, high, work, now)) return;
     // Several waits make a step where they follow each other, not over a long pause.
-    if (pause > long_pause && sequence.size() != high.step_from)
+    if (pause > long_pause && sequence.size() != high.step_from) {
+        pause_passed(high);
         close_step(session, high, sequence.size(), now);
+    }
 }
 
 // A program that looks at memory all the time launches before anyone has seen that the GPU is done. Where it
