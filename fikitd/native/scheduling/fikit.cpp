@@ -52,9 +52,11 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     }
     ++high->outstanding;
     high->awaits = false;
-    if (high->sequence->size() == high->step_from) begin_step(*high, now);
+    const bool begins = high->sequence->size() == high->step_from;
+    if (begins) begin_step(*high, now);
     high->sequence->launched(work, now, static_cast<uint32_t>(issued_ - runs_));
     const Sequence::Launch& launch = high->sequence->last();
+    if (begins) high->pause = std::min(bounds_.high_memory, launch.gap - 2 * launch.deviation);
     if (on_stream(work.engine, work.stream) != high->mostly) [[unlikely]]
         launched_otherwise(*high, work);
     high->lasting += launch.duration;

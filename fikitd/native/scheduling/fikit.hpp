@@ -44,7 +44,9 @@
 //               has to catch up with. To be measured, it goes where no more than one and a half times the
 //               bound is foreseen (what is spared counts once), whatever the trust; and again, now and then,
 //               where they were late by little more. Such steps lower no trust. Of steps beside it for a
-//               part of them, or beside others too, those tell that were over their bound.
+//               part of them, or beside others too, those tell that were over their bound. What the pause
+//               before a step has room for, less twice what that varies by, can wait for one: beside steps
+//               it goes where it is foreseen to fit, too.
 //   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
 //               foreseen begins anew, and an error of each launch is one of the step. So its launches are
 //               measured place by place, and while more than a 64th of a step was not, one step in eight,
@@ -284,6 +286,7 @@ class Fikit final : public Levels {
         Witnessed worked;                      // what was beside it until then
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
+        Nanoseconds pause = 0;  // before its steps, at least
         // Launches of this step in long rows; the last ones, up to `row_end`, were in a short one, of such a
         // time.
         uint32_t rowed = 0, row_end = 0;

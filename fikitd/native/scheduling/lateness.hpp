@@ -238,12 +238,15 @@ template <bool any>
             outlasted_.late(high.session, plan.key, plan.sms, high.bound, statistics_[high.session].steps);
         // What it is late by now it may catch up with by itself, not beside that.
         const Nanoseconds behind = std::max<Nanoseconds>(0, high.end - high.alone);
-        if (late != Outlasted::unmeasured) return {std::max(late + behind, high.spent) - high.bound, 0};
+        const bool can_wait = plan.length <= high.pause;
+        if (late > high.bound || (late != Outlasted::unmeasured && !can_wait))
+            return {std::max(late + behind, high.spent) - high.bound, 0};
         // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
         // much, but not by as much as they may spare. Now and then it may be far too much: what was seen of
         // interference first was, or that would never be found out.
         const bool once = high.first_try.is_due(statistics_[high.session].steps, now);
-        most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) * (once ? 4 : 1) / 2;
+        if (!can_wait)
+            most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) * (once ? 4 : 1) / 2;
     }
     const bool known = sequence.known();
     Course<any> course(*this, high, plan, now);
