@@ -25,6 +25,7 @@ constexpr Nanoseconds mark_work = 20'000;    // the same, while their work is in
 constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
 constexpr Nanoseconds read_after = 700;      // what a kernel has written, by who reads it all the time
 constexpr size_t steps_limit = 256;
+constexpr uint32_t records_beside = 8;  // of one high session before the others get a look
 constexpr uint32_t mark_tag = UINT32_MAX;
 constexpr Nanoseconds least_duration = 1000;
 
@@ -292,8 +293,14 @@ inline bool Gate::others_in_flight(const Session& session) const {
 
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
 inline Nanoseconds Gate::serve(Nanoseconds now) {
-    for (Session& session : sessions_) {
-        if (!session.high || session.head_at > now) continue;
+    for (size_t passed = 0; passed <= sessions_.size(); ++passed) {
+        Session& session = sessions_[turn_];
+        if (!session.high || session.head_at > now || taken_ == records_beside) {
+            turn_ = (turn_ + 1) % sessions_.size();
+            taken_ = 0;
+            continue;
+        }
+        ++taken_;
         if (sessions_.size() > 1 && session.unmarked > 0 &&
             (session.unmarked >= mark_row ||
              (session.unmarked_work >= mark_work && session.head_at <= session.last_issue &&

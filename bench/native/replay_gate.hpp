@@ -103,6 +103,8 @@ class Gate {
     std::priority_queue<Notice, std::vector<Notice>, std::greater<>> notices_;
     Random random_;
     Beside beside_{sim::model::sm_count};
+    size_t turn_ = 0;       // whose turn it is, of the sessions,
+    uint32_t taken_ = 0;    // and so many records of it were taken in that
     unsigned waiting_ = 0;  // sessions
     bool asked_ = true;     // nothing has happened since the policy said wait
     Nanoseconds again_at_ = Gpu::never, free_at_ = 0, end_ = 0;

@@ -18,7 +18,7 @@ from bench import replay
 from bench.made import made
 from bench.real import real
 from bench.replay_results import TOLERATED, cells, summary
-from bench.replayed import Replayer, ReplayError, Rule, Setup, Varied, program, ratios
+from bench.replayed import Replayer, ReplayError, Rule, Setup, Varied, percentile, program, ratios
 from bench.varied import answers, concurrent, services, varied
 
 try:
@@ -337,6 +337,20 @@ def test_a_high_kernel_takes_the_gpu_from_the_low_ones_when_the_one_at_hand_ends
     assert found["lp_ratio"] == pytest.approx(1 - 99.486 / period, abs=0.01)
     assert found["lp_of_bound"] == pytest.approx(1.0, abs=0.005)
     assert found["fill_share"] > 0.98
+
+
+@pytest.mark.parametrize("highs", [["row", "short"], ["short", "row"]])
+def test_high_programs_take_turns_at_the_dispatch_thread(highs: list[str]) -> None:
+    def launches(name: str, count: int, pause_us: float) -> Workload:
+        return Workload(name, 0.1, (Operation("kernel", name, 0, 0.0, 1.5),) * count, pause_us)
+
+    replayer = Replayer([launches("row", 200, 20.0), launches("short", 8, 300.0)])
+    (found,) = replayer.run([(highs, ["short"], Setup(seconds=0.2, warmup=0.1))])
+    lasts = {
+        name: percentile(each["iterations_ns"], 0.5) for name, each in zip(highs, found["high"], strict=True)
+    }
+    assert lasts["short"] < 50e3  # it waited for all of the row, 0.5 ms, where that was named first
+    assert lasts["row"] < 700e3
 
 
 def test_two_chains_of_equal_kernels_take_turns() -> None:
