@@ -39,7 +39,10 @@ def _names(text: str) -> list[str]:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in _names(text))
+    try:
+        return tuple(int(size) for size in _names(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no list of numbers of SMs") from None
 
 
 def parser() -> argparse.ArgumentParser:

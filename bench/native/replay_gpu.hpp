@@ -114,7 +114,9 @@ class Agenda {
 // xorshift64*: the same numbers everywhere.
 class Random {
   public:
-    explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+    explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {
+        if (state_ == 0) state_ = 1;  // of that nothing else comes
+    }
     uint64_t next() {
         state_ ^= state_ >> 12;
         state_ ^= state_ << 25;

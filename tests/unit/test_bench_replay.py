@@ -56,6 +56,12 @@ def test_every_policy_replays_and_says_the_same_again(
     assert 0.1 < first["fill_share"] <= 1.0
 
 
+def test_every_seed_has_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = -pow(0x9E3779B97F4A7C15, -1, 2**64) % 2**64  # the generator's state would be 0, and stay so
+    found = replayed(capsys, "--hp", "bert_inf", "--lp", "bert_train", "--seed", str(seed))
+    assert 0.95 < found["hp_p50_ratio"] < 1.2
+
+
 def test_prediction_fills_where_a_fixed_rule_cannot(capsys: pytest.CaptureFixture[str]) -> None:
     pair = ("--hp", "resnet50_inf", "--lp", "resnet50_train")
     streams, fikit = (replayed(capsys, *pair, "--policy", policy) for policy in ("streams", "fikit"))
@@ -250,6 +256,9 @@ def test_a_name_that_has_commas_stands_in_quotes(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit, match="2"):
         replay.main(["--hp", '"bert_inf', "--lp", "bert_train"])
     assert "argument --hp: unexpected end of data" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        replay.main(["--hp", "bert_inf", "--lp", "bert_train", "--partitions", "64,half"])
+    assert "argument --partitions: 64,half is no list of numbers of SMs" in capsys.readouterr().err
 
 
 def test_nothing_goes_on_when_it_is_killed() -> None:
