@@ -115,6 +115,11 @@ struct Fikit::Course {
             }
         beside_others(next, at, later);
     }
+    // It is the oldest in flight, and was not over by then.
+    void overdue(const Sequence::Launch& oldest, Nanoseconds then) {
+        Nanoseconds& before = any && side_by_side ? streams[oldest.stream].end : end;
+        before = std::max(before, then - oldest.duration);
+    }
     // In flight are those, and what is over on other streams.
     bool is_over(const Sequence::Launch& launched) const { return any && side_by_side && launched.over; }
     // What was launched before the decision would be over then.
@@ -252,6 +257,9 @@ template <bool any>
     Course<any> course(*this, high, plan, now);
     Nanoseconds allowed = most - high.spent, worst = -high.bound;
     uint32_t position = sequence.size() - high.outstanding;
+    // Other high sessions' work may be before it, and nobody foresees that.
+    if (high.outstanding > 0 && levels_[highest_level].in_flight > high.outstanding) [[unlikely]]
+        course.overdue(sequence.at(position), now - high.notice);
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
         if (course.is_over(launch)) continue;
