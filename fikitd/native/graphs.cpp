@@ -246,6 +246,9 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
         return copied;
     const auto conditions = session_.conditions.find(request.conditions);
     if (request.conditions != 0 && conditions == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
+    // Of a graph that decides the driver has one at a time, so the one before goes first.
+    if (request.conditions != 0 && request.handle < session_.graphs.size())
+        session_.graphs[request.handle].reset();
     GraphBuilder builder(driver_, core_.context_, session_,
                          request.conditions != 0 ? &conditions->second : nullptr);
     const CUresult result = builder.build(image);

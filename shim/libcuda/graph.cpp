@@ -463,6 +463,7 @@ CUresult Executable::send() {
     // What the driver does not take as a graph still runs node by node, unless only the GPU knows which
     // nodes.
     whole = status == status::success;
+    changed = conditions != nullptr && !whole;  // to be tried again
     return conditions != nullptr ? result_of(status) : CUDA_SUCCESS;
 }
 

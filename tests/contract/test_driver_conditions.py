@@ -1,6 +1,7 @@
 """Conditional nodes of graphs: what kernels say decides which graph runs, and how often."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,12 @@ class Words:
         return [int(word) for word in words]
 
     def kernel(self, graph: Any, after: list[Any], name: str, *values: int) -> Any:
+        with self.work(name, *values) as params:
+            return self.cuda.cuGraphAddKernelNode(graph, after, len(after), params)
+
+    @contextmanager
+    def work(self, name: str, *values: int) -> Iterator[Any]:
+        """What a kernel's node does."""
         params = self.cuda.driver.CUDA_KERNEL_NODE_PARAMS()
         params.func = self.cuda.cuModuleGetFunction(self.module, name.encode())
         params.gridDimX = params.gridDimY = params.gridDimZ = 1
@@ -71,7 +78,7 @@ class Words:
         stored = [np.array([value], dtype=kind) for value, kind in zip(values, kinds, strict=True)]
         pointers = np.array([one.ctypes.data for one in stored], dtype=np.uint64)
         params.kernelParams = pointers.ctypes.data
-        return self.cuda.cuGraphAddKernelNode(graph, after, len(after), params)
+        yield params
 
     def node(self, graph: Any, after: list[Any], handle: int, kind: str, size: int = 1) -> list[Any]:
         """Add a conditional node; the node and its bodies."""
@@ -148,6 +155,36 @@ def test_each_launch_decides_anew(cuda: Cuda, words: Words, graph: Any) -> None:
         cuda.cuGraphLaunch(exec_, 0)
     cuda.cuCtxSynchronize()
     assert words.get()[:3] == [0, 40, 60]
+    cuda.cuGraphExecDestroy(exec_)
+
+
+def test_an_instantiated_graph_that_decides_is_changed(cuda: Cuda, words: Words, graph: Any) -> None:
+    handle = words.condition(graph, 1, ASSIGN)
+    node, body = words.node(graph, [], handle, "IF")
+    inside = words.kernel(body, [], "add", words.place, 1)
+    behind = words.kernel(graph, [node], "add", words.place + 4, 1)
+    exec_ = cuda.cuGraphInstantiate(graph, 0)
+
+    def launched() -> list[int]:
+        cuda.cuGraphLaunch(exec_, 0)
+        cuda.cuCtxSynchronize()
+        return words.get()[:2]
+
+    assert launched() == [1, 1]
+    for changed, place in ((inside, words.place), (behind, words.place + 4)):
+        with words.work("add", place, 10) as params:
+            cuda.cuGraphExecKernelNodeSetParams(exec_, changed, params)
+    assert launched() == [11, 11]
+    cuda.cuGraphNodeSetEnabled(exec_, behind, 0)
+    assert launched() == [21, 11]
+    with words.work("add", words.place, 100) as params:
+        cuda.cuGraphKernelNodeSetParams(inside, params)
+    cuda.cuGraphExecUpdate(exec_, graph)
+    assert launched() == [121, 11]
+    for _ in range(2):  # also while it runs
+        cuda.cuGraphLaunch(exec_, 0)
+        cuda.cuGraphNodeSetEnabled(exec_, behind, 1)
+    assert launched() == [421, 13]
     cuda.cuGraphExecDestroy(exec_)
 
 
