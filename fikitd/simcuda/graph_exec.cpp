@@ -222,8 +222,7 @@ Difference<GraphNode> compare(const GraphNode& to, GraphNode& from) {
     }
     if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
         const auto& known = std::get<ConditionalCommand>(to.command);
-        if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||
-            conditional->bodies.size() != known.bodies.size())
+        if (conditional->kind != known.kind || conditional->bodies.size() != known.bodies.size())
             return {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, &from};
     } else if (const auto* allocation = std::get_if<AllocateCommand>(&from.command)) {
         if (allocation->memory != std::get<AllocateCommand>(to.command).memory)
@@ -253,7 +252,10 @@ void take_over(Graph& target, const Graph& source) {
         const auto inner_from = inner_graphs(command);
         for (std::size_t part = 0; part < inner.size(); ++part)
             take_over(*inner[part]->get(), *inner_from[part]);
-        if (inner.empty()) node->command = command;
+        if (auto* conditional = std::get_if<ConditionalCommand>(&node->command))
+            conditional->condition = std::get<ConditionalCommand>(command).condition;
+        else if (inner.empty())
+            node->command = command;
     }
     target.conditions = source.conditions;
 }

@@ -118,8 +118,7 @@ Change compare(Node& one, Node& other) {
         return {CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED, &other};
     if ((one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy)) ||
         (one.type == CU_GRAPH_NODE_TYPE_MEMSET && !may_become(one.fill, other.fill)) ||
-        one.condition != other.condition || one.decision != other.decision ||
-        one.bodies.size() != other.bodies.size())
+        one.decision != other.decision || one.bodies.size() != other.bodies.size())
         return {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, &other};
     Change change;
     if (one.child != nullptr) change = compare(*one.child, *other.child);
@@ -220,7 +219,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
     if (executable == nullptr || graph == nullptr || answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *answer = {};
     answer->result = CU_GRAPH_EXEC_UPDATE_ERROR;
-    if (executable->lacks_memory_of(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (executable->lacks(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
     const Change change = compare(*executable->graph, *graph);
     answer->result = change.result;
     answer->errorNode = reinterpret_cast<CUgraphNode>(change.node);

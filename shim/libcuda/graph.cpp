@@ -373,7 +373,9 @@ bool Executable::occupy() {
     return true;
 }
 
-bool Executable::lacks_memory_of(const Graph& other) const {
+bool Executable::lacks(const Graph& other) const {
+    const bool others = other.conditions != nullptr && other.conditions != graph->conditions;
+    if (others && other.conditions->instantiated) return true;
     for (const Node* const node : other.nodes) {
         if (node->memory == nullptr || !node->memory->instantiated) continue;
         bool own = false;
@@ -407,10 +409,13 @@ CUresult Executable::take(const Graph& wanted) {
     Graph* const copy = wanted.clone();
     if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     if (graph != nullptr) stand_for(*copy, *graph);
+    if (alone) occupy(false);
     retire(graph);
     graph = copy;
     changed = true;
-    return arrange();
+    const CUresult result = arrange();
+    if (alone) occupy(true);
+    return result;
 }
 
 CUresult Executable::take(Node& node, const Graph& child) {

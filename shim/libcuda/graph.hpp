@@ -204,8 +204,8 @@ struct Executable {
     ~Executable();
     // Memory and conditions are one executable's at a time, as the driver has it. False: another one's.
     bool occupy();
-    // Is any memory of the graph's another executable's?
-    bool lacks_memory_of(const Graph& other) const;
+    // Is any memory of the graph's, or are its conditions, another executable's?
+    bool lacks(const Graph& other) const;
     // Becomes a copy of the graph. If it was one before, its nodes have partners there (pair_nodes), and what
     // they become stands for the same ones as before.
     CUresult take(const Graph& graph);

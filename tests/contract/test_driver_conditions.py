@@ -188,6 +188,37 @@ def test_an_instantiated_graph_that_decides_is_changed(cuda: Cuda, words: Words,
     cuda.cuGraphExecDestroy(exec_)
 
 
+def test_a_graph_with_conditions_of_its_own_updates_another(cuda: Cuda, words: Words) -> None:
+    graphs = []
+    for number in range(3):
+        graph = cuda.cuGraphCreate(0)
+        chosen, said = words.condition(graph, number, ASSIGN), words.condition(graph)
+        node, *bodies = words.node(graph, [], chosen, "SWITCH", 3)
+        for power, body in enumerate(bodies):
+            words.kernel(body, [], "add", words.place, 10**power)
+        say = words.kernel(graph, [node], "say", said, words.place + 4, number)
+        _, body = words.node(graph, [say], said, "IF")
+        words.kernel(body, [], "add", words.place + 8, 1)
+        graphs.append(graph)
+    exec_ = cuda.cuGraphInstantiate(graphs[0], 0)
+    for graph, expected in (
+        (graphs[0], [1, 0, 0]),
+        (graphs[1], [11, 1, 1]),
+        (graphs[2], [111, 3, 2]),
+        (graphs[0], [112, 3, 3]),
+    ):
+        cuda.cuGraphExecUpdate(exec_, graph)
+        cuda.cuGraphLaunch(exec_, 0)
+        cuda.cuCtxSynchronize()
+        assert words.get()[:3] == expected
+    for graph in graphs:  # what is instantiated has the conditions, too
+        cuda.cuGraphDestroy(graph)
+    cuda.cuGraphLaunch(exec_, 0)
+    cuda.cuCtxSynchronize()
+    assert words.get()[:3] == [113, 3, 4]
+    cuda.cuGraphExecDestroy(exec_)
+
+
 def test_else_is_the_second_body(words: Words, graph: Any) -> None:
     handle = words.condition(graph)
     first = words.kernel(graph, [], "say", handle, words.place, 1)
