@@ -253,7 +253,7 @@ CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* where
 CUresult cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode original, unsigned int enabled) {
     Executable* const executable = executable_of(handle);
     Node* const node = switchable(executable, original);
-    if (node == nullptr || enabled > 1) return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
     node->enabled = enabled != 0;
     executable->changed = true;
     return CUDA_SUCCESS;

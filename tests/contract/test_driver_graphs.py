@@ -314,6 +314,8 @@ def test_an_executable_graph_changes_node_by_node(cuda: Cuda, graph: Any) -> Non
     cuda.cuMemsetD32(place, 8, 1)
     cuda.cuGraphLaunch(executable, 0)
     assert cuda.read(place)[0] == 8
+    cuda.cuGraphNodeSetEnabled(executable, node, 2)  # anything but 0
+    assert cuda.cuGraphNodeGetEnabled(executable, node) == 1
     cuda.cuGraphExecDestroy(executable)
 
 
