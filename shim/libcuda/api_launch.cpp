@@ -163,6 +163,20 @@ CUresult find_event(const CUlaunchAttribute& given, CUevent& handle) {
     return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
 }
 
+// Hints that a captured launch was given: its node tells of them.
+[[gnu::noinline]] void tell_hints(const CUlaunchConfig& config, uint32_t stream) {
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    Graph* graph;
+    const CUgraphNode* last;
+    const CUgraphEdgeData* edges;
+    size_t count = 0;
+    captures.information(stream, status, id, graph, last, edges, count);
+    for (unsigned i = 0; i < config.numAttrs && count == 1; ++i)
+        if (use_of(config.attrs[i].id) == AttributeUse::hint)
+            fikit::shim::cuGraphKernelNodeSetAttribute(*last, config.attrs[i].id, &config.attrs[i].value);
+}
+
 fikit_attribute cooperative_attribute() {
     CUlaunchAttributeValue value = {};
     value.cooperative = 1;
@@ -263,6 +277,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     }
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     CUevent event = nullptr;
+    bool hinted = false;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
         const AttributeUse use = use_of(given.id);
@@ -270,7 +285,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
             (given.value.syncPolicy < CU_SYNC_POLICY_AUTO ||
              given.value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
             return captures.forbid(shape.stream, CUDA_ERROR_INVALID_VALUE);
-        if (use == AttributeUse::hint) continue;
+        if (use == AttributeUse::hint) {
+            hinted = true;
+            continue;
+        }
         if (use == AttributeUse::event) {
             if (const CUresult result = find_event(given, event); result != CUDA_SUCCESS)
                 return captures.forbid(shape.stream, result);
@@ -293,6 +311,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
                 return captures.forbid(shape.stream, result);
     }
     const CUresult result = launch(*function, shape, attributes, parameters, extra);
+    if (hinted && result == CUDA_SUCCESS && captures.capturing(shape.stream)) [[unlikely]]
+        tell_hints(*config, shape.stream);
     return result == CUDA_SUCCESS && event != nullptr ? fikit::shim::cuEventRecord(event, config->hStream)
                                                       : result;
 }

@@ -303,6 +303,24 @@ def test_launch_attributes(cuda: Cuda, fails: Check) -> None:
     assert cuda.read(place)[0] == 1
 
 
+def test_a_captured_launch_keeps_its_priority(cuda: Cuda) -> None:
+    place, stream = cuda.device_words(), cuda.stream()
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.hStream = stream
+    priority = cuda.CUlaunchAttribute()
+    priority.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PRIORITY
+    priority.value.priority = -3
+    config.attrs, config.numAttrs = [priority], 1
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    cuda.cuLaunchKernelEx(config, cuda.function("count"), ((place,), (ctypes.c_void_p,)), 0)
+    graph = cuda.cuStreamEndCapture(stream)
+    (node,) = cuda.cuGraphGetNodes(graph, 1)[0]
+    assert cuda.cuGraphKernelNodeGetAttribute(node, priority.id).priority == -3
+    cuda.cuGraphDestroy(graph)
+
+
 @pytest.mark.parametrize("when", ["LAUNCH_COMPLETION", "PROGRAMMATIC"])
 def test_an_event_of_a_launch(cuda: Cuda, fails: Check, when: str) -> None:
     """It is over with the kernel at the latest."""
