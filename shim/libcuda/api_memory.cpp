@@ -136,8 +136,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
                             unsigned int element) {
     if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
     if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
-    *pitch = (width + pitch_step - 1) / pitch_step * pitch_step;
-    return allocate(current_device(), address, *pitch * height);
+    size_t bytes = 0;
+    bool impossible = __builtin_add_overflow(width, pitch_step - 1, pitch);
+    *pitch -= *pitch % pitch_step;
+    impossible = __builtin_mul_overflow(*pitch, height, &bytes) || impossible;
+    return allocate(current_device(), address, impossible ? SIZE_MAX : bytes);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {

@@ -116,6 +116,11 @@ def test_sizes_that_cannot_be(cuda: Cuda, size: int) -> None:
     assert cuda.result("cuMemAllocAsync", size, 0) in refused
 
 
+@pytest.mark.parametrize("shape", [(100, 2**55 + 2), (2**32, 2**32), (2**64 - 1, 1), (2**64 - 100, 2)])
+def test_rows_that_cannot_be(cuda: Cuda, shape: tuple[int, int]) -> None:
+    assert cuda.result("cuMemAllocPitch", *shape, 4) == "ERROR_OUT_OF_MEMORY"
+
+
 def test_host_memory_is_the_same_on_both_sides(cuda: Cuda, fails: Check) -> None:
     start = int(cuda.cuMemHostAlloc(8192, 0))
     assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start
