@@ -165,6 +165,24 @@ CUresult Arena::release(CUdeviceptr address, Nanoseconds now) {
     return keep(address, now);
 }
 
+uint64_t Arena::released_by(std::vector<CUdeviceptr> addresses) const {
+    std::sort(addresses.begin(), addresses.end());
+    uint64_t bytes = 0;
+    for (auto each = addresses.begin(); each != addresses.end();) {
+        auto slab = slabs_.upper_bound(*each);
+        const CUdeviceptr base = slab != slabs_.begin() ? (--slab)->first : 0;
+        if (base == 0 || *each - base >= granule) {
+            const auto extent = extents_.find(*each++);
+            if (extent != extents_.end()) bytes += extent->second.size;
+            continue;
+        }
+        const auto next = std::lower_bound(each, addresses.end(), base + granule);
+        if (static_cast<size_t>(next - each) == slab->second.pieces.size()) bytes += granule;
+        each = next;
+    }
+    return bytes;
+}
+
 CUresult Arena::keep(CUdeviceptr address, Nanoseconds now) {
     const auto extent = extents_.find(address);
     if (extent == extents_.end() || extent->second.kept) return CUDA_ERROR_INVALID_VALUE;

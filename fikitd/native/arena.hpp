@@ -74,6 +74,8 @@ class Arena {
         return limit == 0 || (size <= limit && used_bytes() <= limit - size);
     }
     uint64_t used_bytes() const { return mapped_ - kept_bytes_; }
+    // How much less is used once these allocations have been released.
+    uint64_t released_by(std::vector<CUdeviceptr> addresses) const;
     uint64_t kept_bytes() const { return kept_bytes_; }
     Nanoseconds oldest_kept() const { return kept_.empty() ? INT64_MAX : kept_.front().since; }
 

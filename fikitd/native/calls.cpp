@@ -136,8 +136,14 @@ class CallHandler {
             core_.ledger_.forget_ended();
         }
         const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
-        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
-        const MemoryLeft left = core_.memory_left(own, limit < own ? own - limit + used : used);
+        // What was freed goes once the work before has ended, and is free to be had: who wants it waits.
+        std::vector<CUdeviceptr> freed;
+        for (const PendingFree& pending : session_.frees)
+            if (pending.address != 0) freed.push_back(pending.address);
+        const uint64_t returning = session_.arena->released_by(std::move(freed));
+        const uint64_t limit = core_.memory_limit_of(session_);
+        const uint64_t used = session_.arena->used_bytes() - returning;
+        const MemoryLeft left = core_.memory_left(own, limit < own ? own - limit + used : used, returning);
         reply.free = left.free;
         reply.total = left.total;
         return left.result;

@@ -167,9 +167,9 @@ class Core {
     bool end(const std::string& id, int error, const std::string& reason);
     bool change(const std::string& id, const SessionChange& wanted);
     Snapshot snapshot();
-    // Of what somebody may have, what is left on the GPU as it is now. Not on the dispatch thread: it asks
-    // the driver.
-    MemoryLeft memory_left(uint64_t most, uint64_t used) const;
+    // Of what somebody may have, what is left on the GPU as it is now; `returning`: so much is on its way
+    // back, and does not count as used. Not on the dispatch thread: it asks the driver.
+    MemoryLeft memory_left(uint64_t most, uint64_t used, uint64_t returning = 0) const;
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);
     void forget_profiles();

@@ -69,14 +69,15 @@ Snapshot Core::snapshot() {
     return all;
 }
 
-MemoryLeft Core::memory_left(uint64_t most, uint64_t used) const {
+MemoryLeft Core::memory_left(uint64_t most, uint64_t used, uint64_t returning) const {
     MemoryLeft left;
     size_t free = 0, total = 0;
     left.result = driver_.cuCtxSetCurrent_(context_);
     if (left.result == CUDA_SUCCESS) left.result = driver_.cuMemGetInfo_(&free, &total);
     left.total = most != 0 ? std::min<uint64_t>(most, total) : total;
     const uint64_t own = used < left.total ? left.total - used : 0;
-    left.free = std::min<uint64_t>(free + kept_bytes_.load(), own / Arena::small_align * Arena::small_align);
+    left.free = std::min<uint64_t>(free + kept_bytes_.load() + returning,
+                                   own / Arena::small_align * Arena::small_align);
     return left;
 }
 

@@ -74,6 +74,21 @@ def test_freeing_memory_waits_for_running_kernels(cuda: Cuda) -> None:
     assert waits_for_a_kernel(cuda, lambda: cuda.cuMemFree(addresses.pop()))
 
 
+def test_what_was_freed_is_free(cuda: Cuda) -> None:
+    """Also while kernels run that were launched before."""
+    busy = cuda.stream()
+    cuda.cuCtxSynchronize()
+    before = cuda.cuMemGetInfo()[0]
+    addresses = [cuda.cuMemAlloc(size) for size in (64 << 20, *[512 << 10] * 128)]
+    assert cuda.cuMemGetInfo()[0] <= before - (128 << 20)
+    cuda.launch("spin", 20_000_000, stream=busy)
+    for address in addresses:
+        cuda.cuMemFree(address)
+    assert cuda.cuMemGetInfo()[0] >= before - (4 << 20)
+    cuda.cuStreamSynchronize(busy)
+    cuda.cuStreamDestroy(busy)
+
+
 def test_mapping_memory_does_not_wait(cuda: Cuda) -> None:
     size = 2 << 20
 

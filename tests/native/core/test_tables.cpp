@@ -1,4 +1,5 @@
 // What the core keeps: kernel names, device memory, lanes, the trace.
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <random>
@@ -63,7 +64,19 @@ void random_allocations_match_a_model() {
                     arena.used_bytes() + arena.kept_bytes());
         if (random() % 50 == 0) arena.trim(random() % 2 == 0 ? INT64_MAX : step - 100);
     }
-    for (const auto& [address, bytes] : model) CHECK_EQUAL(arena.release(address, 0), CUDA_SUCCESS);
+    std::vector<CUdeviceptr> left;
+    for (const auto& [address, bytes] : model) left.push_back(address);
+    CHECK_EQUAL(arena.released_by(left), arena.used_bytes());
+    std::shuffle(left.begin(), left.end(), random);
+    while (!left.empty()) {
+        const auto most = static_cast<std::ptrdiff_t>(std::min<size_t>(left.size(), 1 + random() % 40));
+        const uint64_t used = arena.used_bytes();
+        const std::vector<CUdeviceptr> some(left.end() - most, left.end());
+        const uint64_t expected = arena.released_by(some);
+        for (const CUdeviceptr address : some) CHECK_EQUAL(arena.release(address, 0), CUDA_SUCCESS);
+        CHECK_EQUAL(used - arena.used_bytes(), expected);
+        left.resize(left.size() - some.size());
+    }
     CHECK_EQUAL(arena.used_bytes(), 0u);
     CUdeviceptr address = 0;
     uint64_t charged = 0;
