@@ -68,7 +68,9 @@ bool Conversation::receive() {
     if (size_ == sizeof bytes_) return refuse("fikitd's reply is too long");
     const int64_t left = (deadline_ - now_ns()) / 1'000'000;
     pollfd entry = {connection_, POLLIN, 0};
-    if (left <= 0 || poll(&entry, 1, static_cast<int>(left)) == 0) return refuse("fikitd does not answer");
+    const int ready = left > 0 ? poll(&entry, 1, static_cast<int>(left)) : 0;
+    if (ready == 0) return refuse("fikitd does not answer");
+    if (ready < 0 && errno == EINTR) return true;  // recvmsg would have no deadline
     iovec data = {bytes_ + size_, sizeof bytes_ - size_};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_descriptors)];
     msghdr message{};

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -153,3 +154,16 @@ def test_threads_in_calls_get_an_error_when_their_executor_is_killed(
             os.kill(pid, signal.SIGKILL)
         assert program.communicate(timeout=60)[0] == "0 wrong, 24 lost\n"
     assert program.returncode == 0
+
+
+def test_a_signal_does_not_make_a_wait_for_the_daemon_endless(
+    build: Callable[..., str], tmp_path: Path
+) -> None:
+    """As of a profiler's timer: who answers nothing is waited for as long as without."""
+    path = str(tmp_path / "silent.sock")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(path)
+        silent.listen()
+        command = [build("interrupted_wait")]
+        done = subprocess.run(command, env={**os.environ, **variables(path, os.environ)}, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"802\n")
