@@ -84,10 +84,9 @@ CUresult issue(const Node& node, uint32_t stream) {
     }
 }
 
-// Node by node, each on its own device, until one cannot be issued.
-CUresult issue(const Executable& executable, uint32_t launched_in, Relay& relay) {
-    const Producer::Chain chain(producer_of(launched_in), stream_number(launched_in));
-    for (const Node* const node : executable.order) {
+// Each on its own device, until one cannot be issued.
+CUresult issue(const List<Node*>& nodes, Relay& relay) {
+    for (const Node* const node : nodes) {
         if (!node->enabled) continue;
         Device* const home = home_of(*node);
         uint32_t stream = relay.at();
@@ -103,6 +102,15 @@ CUresult issue_whole(const Executable& executable, Relay& relay) {
     if (const CUresult result = relay.pass(*executable.device, stream); result != CUDA_SUCCESS) return result;
     for (const Node* const node : executable.memory) use_memory(*node);
     return result_of(executable.device->producer->graph_launch(executable.number, stream_number(stream)));
+}
+
+// In several operations.
+CUresult issue_apart(const Executable& executable, uint32_t launched_in, Relay& relay) {
+    const Producer::Chain chain(producer_of(launched_in), stream_number(launched_in));
+    if (!executable.whole || executable.graph->conditions == nullptr) return issue(executable.order, relay);
+    CUresult result = issue(executable.ahead, relay);
+    if (result == CUDA_SUCCESS) result = issue_whole(executable, relay);
+    return result == CUDA_SUCCESS ? issue(executable.behind, relay) : result;
 }
 
 using Change = Difference<Node>;
@@ -191,12 +199,13 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
-    const bool apart = !executable->whole || (executable->graph->conditions == nullptr &&
-                                              executable->device->producer->channel().graphs_apart());
+    const bool apart =
+        !executable->whole || executable->ahead.size() + executable->behind.size() != 0 ||
+        (executable->graph->conditions == nullptr && executable->device->producer->channel().graphs_apart());
     CUresult result = executable->order_launch(stream);
     Relay relay(stream);
     if (result == CUDA_SUCCESS)
-        result = apart ? issue(*executable, stream, relay) : issue_whole(*executable, relay);
+        result = apart ? issue_apart(*executable, stream, relay) : issue_whole(*executable, relay);
     const CUresult ended = relay.end();
     if (result == CUDA_SUCCESS) result = ended;
     const CUresult noted = executable->note_launch(stream);

@@ -137,7 +137,9 @@ struct Node {
     GraphMemory* memory = nullptr;  // allocated
     CUdeviceptr freed = 0;
     bool enabled = true;
+    bool apart = false;  // of one that decides: issued ahead of the executor's graph, or behind it
     // While the graph is looked at as a whole.
+    enum class Stage : uint8_t { before, within, behind } stage = Stage::before;  // of the executor's graph
     bool joined = false;      // before what a capture ends with
     List<Node*> after;        // what depends on it
     size_t missing = 0;       // of what it depends on, how much has no place in the order yet
@@ -193,13 +195,14 @@ struct Executable {
     uint32_t magic = executable_magic;
     Graph* graph = nullptr;  // a copy of the one that it was made from
     uint64_t flags = 0;
-    List<Node*> order;         // as they are issued, children's nodes too
-    List<Node*> memory;        // of these, what allocates and frees
-    Device* device = nullptr;  // whose session has it
-    uint32_t number = 0;       // there; 0: it is not
-    bool changed = true;       // since the executor got it
-    bool whole = false;        // it can be one operation
-    bool alone = false;        // has occupied
+    List<Node*> order;          // as they are issued, children's nodes too
+    List<Node*> memory;         // of these, what allocates and frees
+    List<Node*> ahead, behind;  // of these, what is apart
+    Device* device = nullptr;   // whose session has it
+    uint32_t number = 0;        // there; 0: it is not
+    bool changed = true;        // since the executor got it
+    bool whole = false;         // it can be one operation
+    bool alone = false;         // has occupied
 
     ~Executable();
     // Memory and conditions are one executable's at a time, as the driver has it. False: another one's.
@@ -221,6 +224,8 @@ struct Executable {
     bool may_use_memory() const;
 
   private:
+    // False: it cannot be one operation, whatever were around it.
+    bool set_apart(const Device& home);
     void occupy(bool is);
     CUresult arrange();
     // Ends a graph that launches may still use: what it keeps alive outlives these.

@@ -219,6 +219,43 @@ def test_a_graph_with_conditions_of_its_own_updates_another(cuda: Cuda, words: W
     cuda.cuGraphExecDestroy(exec_)
 
 
+def test_a_graph_that_decides_begins_and_ends_on_the_host(cuda: Cuda, words: Words, graph: Any) -> None:
+    """Its copies from there come before all else, those to there and the event behind it."""
+    address, host = cuda.pinned_words(8)
+    event = cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    given = cuda.cuGraphAddMemcpyNode(graph, None, 0, line(cuda, words.place, address), cuda.context)
+    joined = cuda.cuGraphAddEmptyNode(graph, [given], 1)
+    handle = words.condition(graph)
+    say = words.kernel(graph, [joined], "say", handle, words.place, 0)
+    node, body = words.node(graph, [say], handle, "WHILE")
+    add = words.kernel(body, [], "add", words.place + 4, 3)
+    words.kernel(body, [add], "say", handle, words.place, 2**32 - 1)
+    back = cuda.cuGraphAddMemcpyNode(graph, [node], 1, line(cuda, address + 16, words.place), cuda.context)
+    cuda.cuGraphAddEventRecordNode(graph, [back], 1, event)
+    exec_ = cuda.cuGraphInstantiate(graph, 0)
+    for turns in (4, 0, 7):
+        host[:] = [turns, 1, 0, 0, 9, 9, 9, 9]
+        cuda.cuGraphLaunch(exec_, 0)
+        cuda.cuEventSynchronize(event)
+        assert host[4:6].tolist() == [0, 1 + 3 * turns]
+    cuda.cuGraphNodeSetEnabled(exec_, back, 0)
+    cuda.cuGraphLaunch(exec_, 0)
+    cuda.cuCtxSynchronize()
+    assert words.get()[:2] == [0, 1 + 3 * 7]
+    cuda.cuGraphExecDestroy(exec_)
+    cuda.cuEventDestroy(event)
+    cuda.cuMemFreeHost(address)
+
+
+def line(cuda: Cuda, to: int, given: int) -> Any:
+    """A copy of four words between host and device."""
+    copy = cuda.CUDA_MEMCPY3D()
+    copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+    copy.srcDevice, copy.dstDevice = given, to
+    copy.WidthInBytes, copy.Height, copy.Depth = 16, 1, 1
+    return copy
+
+
 def test_else_is_the_second_body(words: Words, graph: Any) -> None:
     handle = words.condition(graph)
     first = words.kernel(graph, [], "say", handle, words.place, 1)
