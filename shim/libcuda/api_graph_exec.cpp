@@ -110,7 +110,7 @@ CUresult issue_apart(const Executable& executable, uint32_t launched_in, Relay& 
     if (!executable.whole || executable.graph->conditions == nullptr) return issue(executable.order, relay);
     CUresult result = issue(executable.ahead, relay);
     if (result == CUDA_SUCCESS) result = issue_whole(executable, relay);
-    return result == CUDA_SUCCESS ? issue(executable.behind, relay) : result;
+    return result == CUDA_SUCCESS ? issue(executable.following, relay) : result;
 }
 
 using Change = Difference<Node>;
@@ -200,7 +200,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
     const bool apart =
-        !executable->whole || executable->ahead.size() + executable->behind.size() != 0 ||
+        !executable->whole || executable->ahead.size() + executable->following.size() != 0 ||
         (executable->graph->conditions == nullptr && executable->device->producer->channel().graphs_apart());
     CUresult result = executable->order_launch(stream);
     Relay relay(stream);

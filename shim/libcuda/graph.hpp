@@ -195,14 +195,14 @@ struct Executable {
     uint32_t magic = executable_magic;
     Graph* graph = nullptr;  // a copy of the one that it was made from
     uint64_t flags = 0;
-    List<Node*> order;          // as they are issued, children's nodes too
-    List<Node*> memory;         // of these, what allocates and frees
-    List<Node*> ahead, behind;  // of these, what is apart
-    Device* device = nullptr;   // whose session has it
-    uint32_t number = 0;        // there; 0: it is not
-    bool changed = true;        // since the executor got it
-    bool whole = false;         // it can be one operation
-    bool alone = false;         // has occupied
+    List<Node*> order;             // as they are issued, children's nodes too
+    List<Node*> memory;            // of these, what allocates and frees
+    List<Node*> ahead, following;  // of these, what is apart
+    Device* device = nullptr;      // whose session has it
+    uint32_t number = 0;           // there; 0: it is not
+    bool changed = true;           // since the executor got it
+    bool whole = false;            // it can be one operation
+    bool alone = false;            // has occupied
 
     ~Executable();
     // Memory and conditions are one executable's at a time, as the driver has it. False: another one's.

@@ -204,7 +204,7 @@ Device* home_of(const Node& node) {
 // Of a graph that decides, the rest is the executor's, if what cannot be sent is not between two parts of it.
 bool Executable::set_apart(const Device& home) {
     ahead.clear();
-    behind.clear();
+    following.clear();
     for (Node* const node : order) {
         node->apart = !can_be_sent(*node, home);
         if (node->apart && (graph->conditions == nullptr || node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL))
@@ -214,7 +214,7 @@ bool Executable::set_apart(const Device& home) {
         if (node->apart) {
             const bool early = node->stage == Node::Stage::before;
             if (!early) node->stage = Node::Stage::behind;
-            if (!(early ? ahead : behind).add(node)) return false;
+            if (!(early ? ahead : following).add(node)) return false;
         } else if (!does_nothing(*node)) {
             if (node->stage == Node::Stage::behind) return false;
             node->stage = Node::Stage::within;
