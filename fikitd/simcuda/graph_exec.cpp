@@ -54,16 +54,27 @@ void initial_conditions(const Graph& graph,
 class Submission : public std::enable_shared_from_this<Submission> {
   public:
     Submission(Driver& driver, std::shared_ptr<const GraphExec> exec, const Stream& stream)
-        : driver_(driver), exec_(std::move(exec)) {
+        : driver_(driver), exec_(std::move(exec)), graph_(exec_->graph) {
+        // Bodies are read when their turn comes, and a change meanwhile is for later launches.
+        if (!can_be_copied(*graph_)) {
+            graph_ = clone_graph(driver_, *graph_, false);
+            retire_graph(driver_, *graph_);  // it needs no handles, and what it uses the other one keeps
+        }
         // The stream may be gone when a body's turn comes.
         stream_.context = stream.context;
         stream_.partition = stream.partition;
         stream_.priority = stream.priority;
     }
 
+    // Submits all of it, as far as it can be issued.
+    OperationPtr run(const std::vector<Dependency>& after, CUresult& result) {
+        return run(*graph_, begin(after), result);
+    }
+
+  private:
     OperationPtr begin(const std::vector<Dependency>& after) {
         std::vector<std::pair<CUgraphConditionalHandle, unsigned>> values;
-        initial_conditions(*exec_->graph, values);
+        initial_conditions(*graph_, values);
         if (values.empty()) return submit(Marker{}, after, stream_.priority);
         return submit(Decision{[values = std::move(values)](const OperationPtr&, Nanoseconds) {
                           for (const auto& [handle, value] : values) ptx::set_condition(handle, value);
@@ -92,7 +103,6 @@ class Submission : public std::enable_shared_from_this<Submission> {
         return submit(Marker{}, leaves, stream_.priority);
     }
 
-  private:
     OperationPtr submit(DeviceWork work, const std::vector<Dependency>& after, int priority) {
         auto operation = std::make_shared<Operation>();
         operation->work = std::move(work);
@@ -190,6 +200,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
     Driver& driver_;
     std::shared_ptr<const GraphExec> exec_;
+    std::shared_ptr<Graph> graph_;
     Stream stream_;
     std::optional<Nanoseconds> decided_at_;  // while a decision submits
 };
@@ -379,7 +390,7 @@ CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
     std::vector<Dependency> after = driver.order(stream);
     if (exec.last) after.push_back({exec.last, false});
     CUresult result = CUDA_SUCCESS;
-    stream.tail = exec.last = submission->run(*exec.graph, submission->begin(after), result);
+    stream.tail = exec.last = submission->run(after, result);
     driver.wake();
     return result;
 }

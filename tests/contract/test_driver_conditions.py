@@ -188,6 +188,20 @@ def test_an_instantiated_graph_that_decides_is_changed(cuda: Cuda, words: Words,
     cuda.cuGraphExecDestroy(exec_)
 
 
+def test_a_change_is_one_of_later_launches(cuda: Cuda, words: Words, graph: Any) -> None:
+    _, body = words.node(graph, [], words.condition(graph, 1, ASSIGN), "IF")
+    inside = words.kernel(body, [], "add", words.place, 1)
+    exec_ = cuda.cuGraphInstantiate(graph, 0)
+    cuda.launch("spin", 20_000_000)
+    for step in (10, 100):
+        cuda.cuGraphLaunch(exec_, 0)
+        with words.work("add", words.place, step) as params:
+            cuda.cuGraphExecKernelNodeSetParams(exec_, inside, params)
+    cuda.cuCtxSynchronize()
+    assert words.get()[0] == 11
+    cuda.cuGraphExecDestroy(exec_)
+
+
 def test_a_graph_with_conditions_of_its_own_updates_another(cuda: Cuda, words: Words) -> None:
     graphs = []
     for number in range(3):
