@@ -246,9 +246,12 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
         return copied;
     const auto conditions = session_.conditions.find(request.conditions);
     if (request.conditions != 0 && conditions == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
-    // Of a graph that decides the driver has one at a time, so the one before goes first.
-    if (request.conditions != 0 && request.handle < session_.graphs.size())
-        session_.graphs[request.handle].reset();
+    // Of a graph that decides the driver has one at a time, so the one before goes first: once no launch of
+    // it is put off.
+    if (request.conditions != 0) {
+        if (request.handle < session_.graphs.size()) session_.graphs[request.handle].reset();
+        if (!conditions->second.latest.expired()) return CUDA_ERROR_NOT_READY;
+    }
     GraphBuilder builder(driver_, core_.context_, session_,
                          request.conditions != 0 ? &conditions->second : nullptr);
     const CUresult result = builder.build(image);
@@ -265,6 +268,7 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
                                            driver.cuGraphExecDestroy_(graph->executable);
                                            delete graph;
                                        }};
+    if (request.conditions != 0) conditions->second.latest = session_.graphs[request.handle];
     return CUDA_SUCCESS;
 }
 

@@ -186,6 +186,7 @@ struct SessionConditions {
     size_t nodes = 0;
     SessionGraph made;          // but for the executable
     std::set<uint64_t> values;  // of the conditions, as the driver gave them
+    std::weak_ptr<const SessionGraph> latest = {};  // that was instantiated
 };
 
 // Images that are to be made one (links.cpp).

@@ -1,4 +1,6 @@
 // What of an instantiated graph the executor runs as one operation, and how it gets it.
+#include <time.h>
+
 #include <algorithm>
 
 #include "../records.hpp"
@@ -183,6 +185,24 @@ bool write_nodes(const List<Node*>& order, Image& image) {
     return true;
 }
 
+// Where an earlier launch of a graph that decides is put off (behind a function of the host's, say), that
+// needs the one before, and there is one at a time. Other calls are answered meanwhile, which may end the
+// wait.
+Status create(Executable& executable, const Image& image) {
+    constexpr int64_t patience = 1'000'000'000;
+    const Conditions* const given = executable.graph->conditions;
+    const uint32_t conditions = given != nullptr ? given->number() : 0;
+    Producer& producer = *executable.device->producer;
+    for (const int64_t until = now_ns() + patience;;) {
+        const Status status =
+            producer.graph_create(image.bytes(), image.size(), executable.number, conditions);
+        if (status != status::not_ready) return status;
+        if (now_ns() >= until) return Status{CUDA_ERROR_NOT_SUPPORTED};
+        const timespec pause = {0, 200'000};
+        nanosleep(&pause, nullptr);
+    }
+}
+
 }  // namespace
 
 Device* home_of(const Node& node) {
@@ -239,8 +259,7 @@ CUresult Executable::send() {
     if (!write_nodes(order, image)) return CUDA_ERROR_OUT_OF_MEMORY;
     // A condition that nothing goes by is refused, as by the driver.
     if (image.size() == 0) return conditions == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    const Status status = device->producer->graph_create(image.bytes(), image.size(), number,
-                                                         conditions != nullptr ? conditions->number() : 0);
+    const Status status = create(*this, image);
     // What the driver does not take as a graph still runs node by node, unless only the GPU knows which
     // nodes.
     whole = status == status::success;

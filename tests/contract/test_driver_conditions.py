@@ -1,5 +1,6 @@
 """Conditional nodes of graphs: what kernels say decides which graph runs, and how often."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -200,6 +201,27 @@ def test_a_change_is_one_of_later_launches(cuda: Cuda, words: Words, graph: Any)
     cuda.cuCtxSynchronize()
     assert words.get()[0] == 11
     cuda.cuGraphExecDestroy(exec_)
+
+
+def test_a_change_while_an_earlier_launch_waits(cuda: Cuda, words: Words, graph: Any) -> None:
+    _, body = words.node(graph, [], words.condition(graph, 1, ASSIGN), "IF")
+    inside = words.kernel(body, [], "add", words.place, 1)
+    exec_ = cuda.cuGraphInstantiate(graph, 0)
+    address, word = cuda.pinned_words()
+    stream = cuda.stream()
+    cuda.cuStreamWaitValue32(stream, address, 1, 0)
+    cuda.cuGraphLaunch(exec_, stream)
+    with words.work("add", words.place, 10) as params:
+        cuda.cuGraphExecKernelNodeSetParams(exec_, inside, params)
+    end = threading.Timer(0.1, word.fill, [1])
+    end.start()
+    cuda.cuGraphLaunch(exec_, stream)
+    end.join()
+    cuda.cuStreamSynchronize(stream)
+    assert words.get()[0] == 11
+    cuda.cuGraphExecDestroy(exec_)
+    cuda.cuStreamDestroy(stream)
+    cuda.cuMemFreeHost(address)
 
 
 def test_a_graph_with_conditions_of_its_own_updates_another(cuda: Cuda, words: Words) -> None:
