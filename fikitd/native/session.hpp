@@ -184,8 +184,8 @@ struct SessionConditions {
     CUgraph graph = nullptr;
     std::vector<uint8_t> image;
     size_t nodes = 0;
-    SessionGraph made;          // but for the executable
-    std::set<uint64_t> values;  // of the conditions, as the driver gave them
+    SessionGraph made;                              // but for the executable
+    std::set<uint64_t> values;                      // of the conditions, as the driver gave them
     std::weak_ptr<const SessionGraph> latest = {};  // that was instantiated
 };
 
