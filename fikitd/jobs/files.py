@@ -1,14 +1,17 @@
 """A job's directory: how the daemon and the job's runner leave word for each other across crashes.
 
     spec      what to run (daemon -> runner), written before the runner starts
-    lock      held by the runner for its life (a record lock, so the kernel tells who holds it)
+    lock      held by the runner for its life (a record lock, so the kernel tells who holds it); there
+              once a runner was
     started   the command's pid and when it began (runner -> daemon), appears whole,
               before the command does anything; space for it is taken before the job's start
     control   a FIFO: one line ``SIGNAL GRACE_MS`` asks the runner to end the command
     kill      is there once the job was asked to end: a runner that does not listen yet will not start it
     stdout, stderr   its output, up to the limit
+    runner.log       what the runner itself, or Python, had to say
     exit      how it ended (runner -> daemon), appears whole and synced; space for it is taken as well
 
+All that a runner needs is made before the job's start: there may be no room for more files by then.
 Standard library only: the runner imports this, and must be small and quick to start.
 """
 
@@ -18,10 +21,13 @@ import fcntl
 import json
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
+OUTPUTS: Final = ("stdout", "stderr")
+RUNNER_LOG: Final = "runner.log"
 TAKEN_BYTES: Final = 4096
 MOST_WHY: Final = 600
 """Characters that tell why a command did not start: the exit file has room for them, whichever they are."""
@@ -50,6 +56,25 @@ def take_space(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def take_places(directory: Path) -> None:
+    """Make what a runner needs: a disk that is full, or has no room for more files, must not lose a job.
+
+    Raises OSError.
+    """
+    for name in (STARTED, EXIT):
+        os.close(take_space(directory / name))
+    for path in (part_of(directory / LOCK), *(directory / name for name in (*OUTPUTS, RUNNER_LOG))):
+        path.touch(0o600)
+    make_control(directory)
+
+
+def make_control(directory: Path) -> Path:
+    """The FIFO, made where it is missing."""
+    with suppress(FileExistsError):
+        os.mkfifo(directory / CONTROL, 0o600)
+    return directory / CONTROL
 
 
 def fill_space(path: Path, descriptor: int, content: dict[str, Any]) -> None:
@@ -93,6 +118,8 @@ def prepare(directory: Path, spec: dict[str, Any]) -> None:
 
 def lock(directory: Path) -> int | None:
     """Hold the runner's lock while the descriptor is open; None: another process holds it."""
+    with suppress(OSError):  # it is there, or an older daemon has made nothing ahead
+        os.link(part_of(directory / LOCK), directory / LOCK)
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -180,7 +180,7 @@ class Jobs(JobRecords):
         begun, refusal = time.time(), None
         try:
             if not job.foreground:
-                await self._processes.take_space(job)
+                await self._processes.take_places(job)
             await self._store.write(saving(started(job)))
         except Unavailable as error:
             refusal = error

@@ -85,11 +85,8 @@ class Runner:
         self._spec = spec
         self._exit = files.take_space(directory / files.EXIT)
         limit = int(spec["output_limit_bytes"])
-        self._outputs = [Output(directory / "stdout", limit), Output(directory / "stderr", limit)]
-        control = directory / files.CONTROL
-        if not control.exists():
-            os.mkfifo(control, 0o600)
-        self._control = os.open(control, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._outputs = [Output(directory / name, limit) for name in files.OUTPUTS]
+        self._control = os.open(files.make_control(directory), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector = selectors.DefaultSelector()
         self._kill_at: float | None = None
         self._pid = 0

@@ -39,7 +39,6 @@ FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 FREE: Final = "free disk space"
 FORK_SECONDS: Final = 0.01
 """After it a child that was being forked is there to be seen."""
-RUNNER_LOG: Final = "runner.log"
 BLOCK_BYTES: Final = 512
 """In which stat(2) counts."""
 DISK_SHARE: Final = 4
@@ -95,18 +94,13 @@ class JobProcesses:
             hint = FREE if error.errno in FULL else "'fikitctl doctor' looks at the state directory"
             raise Unavailable(f"cannot write the job's directory: {error}", hint) from None
 
-    async def take_space(self, job: Job) -> None:
-        """What its runner is to write has room: who has waited must not be lost for want of that.
+    async def take_places(self, job: Job) -> None:
+        """What its runner is to make and write has room: who has waited must not be lost for want of that.
 
         Raises Unavailable when the disk is full.
         """
-
-        def take() -> None:
-            for name in (files.STARTED, files.EXIT):
-                os.close(files.take_space(self.place(job) / name))
-
         try:
-            await patiently(take)
+            await patiently(lambda: files.take_places(self.place(job)))
         except OSError as error:
             if error.errno in FULL:
                 raise Unavailable(f"it is to be started once the disk has room: {error}", FREE) from None
@@ -161,7 +155,7 @@ class JobProcesses:
         """Start the runner, once there may be one more process. Raises OSError; EndedAtOnce if it is over."""
         place = self.place(job)
         command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(place)]
-        what = Launch(self._unit(job), command, place / RUNNER_LOG, {}, self._cpu_weight(job))
+        what = Launch(self._unit(job), command, place / files.RUNNER_LOG, {}, self._cpu_weight(job))
         return await once_there_is_room(lambda: launch(what))
 
     async def weigh(self, job: Job) -> None:
@@ -249,7 +243,7 @@ class JobProcesses:
             found = None
         if not found or not isinstance(found.get("exit_code"), int):
             await in_thread(self._end_orphan, job)
-            log = self.place(job) / RUNNER_LOG
+            log = self.place(job) / files.RUNNER_LOG
             return Ending(None, LOST + await in_thread(quoted, log))
         return Ending(int(found["exit_code"]), str(found.get("error", "")), moment(found))
 

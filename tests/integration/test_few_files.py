@@ -1,0 +1,43 @@
+"""The disk of the state directory has room for a few more files: what waits for its turn is not lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+from tests.integration.test_daemon_jobs import submit, wait_for
+from tests.integration.test_kept_jobs import held
+
+
+def most_files(disk: Path, number: int) -> None:
+    """0: as many as one likes."""
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={number}", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("left", [2, 3, 6])
+def test_jobs_wait_until_their_runners_may_make_their_files(
+    stopped_daemon: Daemon, small_disk: Path, left: int
+) -> None:
+    most_files(small_disk, 1000)  # else they are not counted
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    client = stopped_daemon.start().client()
+    assert isinstance(client.ask(p.OpenSession(name="first")), p.SessionOpened)  # its executor has its log
+    gate = stopped_daemon.place / "gate"
+    first = client.ask(held(gate)).job.job
+    waits = client.ask(submit("echo out; exit 3")).job.job
+    client.pid_of(first)
+    room = os.statvfs(small_disk)
+    most_files(small_disk, room.f_files - room.f_ffree + left)
+    gate.write_bytes(b"\n")
+    assert wait_for(client, first).exit_code == 0
+    while "jobs run, " in (told := client.ask(p.Show(target=waits)).job).reason:
+        pass
+    assert (told.state, "No space left" in told.reason) == ("queued", True), told.reason
+    most_files(small_disk, 1000)
+    assert wait_for(client, waits).exit_code == 3
+    assert client.ask(p.ReadLogs(job=waits)).data == b"out\n"
