@@ -41,6 +41,8 @@ CALLER_GRACE_MS: Final = 5000
 REMEMBERED_SESSIONS: Final = 4096
 """Of a job's that are over: its record is written for each that comes or goes. More than may end between two
 times that the books are kept, so that after a crash none counts twice."""
+ASKED_BY: Final = ("caller", "caller_started", "command", "directory")
+"""What tells that two foreground jobs are one that was asked for twice."""
 Placing = Callable[[Job], DeviceSpec]
 """Where a job is to run. Raises QuotaReached, NotFound."""
 
@@ -65,6 +67,8 @@ class Jobs(JobRecords):
         self._followed: dict[int, Process] = {}
         self._abandoned: set[int] = set()
         """Foreground jobs whose caller is gone: nobody will report their exit code."""
+        self._unheard: set[int] = set()
+        """Foreground jobs that an earlier daemon admitted: their callers may not have been told."""
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
         self.on_started: Callable[[Job, DeviceSpec], None] = lambda job, device: None
@@ -107,6 +111,8 @@ class Jobs(JobRecords):
 
     async def submit(self, draft: Job, command: list[str], environment: dict[str, str]) -> Job:
         """Queue a job; its number is decided here. Raises Unavailable when it cannot be kept."""
+        if draft.foreground:
+            await self._end_unheard(draft)
         job = replace(draft, number=self.next_number(), submitted_unix=time.time())
         self.coming[job.uid] += 1
         try:
@@ -117,6 +123,15 @@ class Jobs(JobRecords):
         self._tell("job_submitted", job, command=job.command[0])
         self.wake()
         return job
+
+    async def _end_unheard(self, draft: Job) -> None:
+        """Whose caller asks for the same anew was not told of it: it must not keep a place from that."""
+        for number in list(self._unheard):
+            job = self.known.get(number)
+            if job is None or job.over or job.pid is not None:
+                self._unheard.discard(number)
+            elif all(getattr(job, each) == getattr(draft, each) for each in ASKED_BY):
+                await self._end(number, Ending(None, "its caller asked anew"), "killed")
 
     async def _write_down(self, job: Job, command: list[str], environment: dict[str, str]) -> None:
         last = ("INSERT OR REPLACE INTO settings VALUES (?, ?)", (LAST_JOB, str(job.number)))
@@ -228,6 +243,7 @@ class Jobs(JobRecords):
             self._follow(job, process, taken_over=True)
         elif job.foreground:  # without a process that was reported it may be at work all the same
             until_over = self._until_caller_gone if job.pid is None else self._until_reported
+            self._unheard.add(job.number)
             self._nursery.start_soon(until_over, job)
         else:
             await self._end(job.number, await self._processes.ending(job))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 from fikit.control import Connection
-from fikit.errors import RefusedError
+from fikit.errors import RefusedError, UnreachableError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
-from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note, successor
+from fikitctl.invocation import MOST_RESTARTS, Invocation, is_terminal, lift_deadline, note, successor
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.leaving import CommandInterrupt
 from fikitctl.verb import Verb
@@ -79,8 +80,8 @@ class Ended(NamedTuple):
 
 def run_job(invocation: Invocation, request: Submit) -> Ended:
     """Run it to its end."""
-    with invocation.connected() as control:
-        submitted = _admitted(control, request)
+    with invocation.connected() as first, ExitStack() as later:
+        control, submitted = _admitted(first, request, later)
         lift_deadline()
         job = submitted.job.job
         with Foreground() as child:
@@ -103,8 +104,21 @@ def run_job(invocation: Invocation, request: Submit) -> Ended:
     return Ended(job, exit_code, status == -signal.SIGINT, child.had_terminal)
 
 
-def _admitted(control: Connection, request: Submit) -> Submitted:
-    """Once there is room for it; a person who waits for that is told."""
+def _admitted(control: Connection, request: Submit, later: ExitStack) -> tuple[Connection, Submitted]:
+    """Once there is room for it, and by whom: where the daemon is replaced meanwhile, the next is asked."""
+    restarts = 0
+    while True:
+        try:
+            return control, _once_there_is_room(control, request)
+        except UnreachableError:
+            if restarts == MOST_RESTARTS:
+                raise
+        restarts += 1
+        control = later.enter_context(successor(control.path))
+
+
+def _once_there_is_room(control: Connection, request: Submit) -> Submitted:
+    """The job; a person who waits for it is told."""
     identifier = control.send(request)
     try:
         submitted: Submitted = control.receive(identifier, timeout=_PATIENCE_SECONDS)

@@ -1,0 +1,77 @@
+"""``fikitctl run`` that waits for room goes on waiting under the daemon that follows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import DEADLINE_SECONDS, Daemon
+from tests.integration.test_daemon_jobs import wait_for
+from tests.integration.test_kept_jobs import held
+
+Run = Callable[[], subprocess.Popen[str]]
+DIES_AS_IT_ADMITS = """
+import os
+from fikitd.daemon import Daemon
+expect = Daemon._expect
+def die_once(self, job, device):
+    if not os.path.exists(died):
+        open(died, "w").close()
+        os.kill(os.getpid(), 9)
+    expect(self, job, device)
+Daemon._expect = die_once
+"""
+
+
+@pytest.fixture
+def run(stopped_daemon: Daemon) -> Iterator[Run]:
+    started = []
+
+    def start() -> subprocess.Popen[str]:
+        code = "from fikitctl.main import main; main()"
+        command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", "exit 7"]
+        environment = stopped_daemon.environment()
+        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_who_waits_for_room_waits_on(stopped_daemon: Daemon, run: Run) -> None:
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    client = stopped_daemon.start().client()
+    gate = stopped_daemon.place / "gate"
+    first = client.ask(held(gate)).job.job
+    client.pid_of(first)
+    waits = run()
+    while len(client.ask(p.ListJobs()).jobs) < 2:
+        pass
+    stopped_daemon.stop(signal.SIGKILL)
+    client = stopped_daemon.start().client()
+    gate.write_bytes(b"\n")
+    assert wait_for(client, first).state == "finished"
+    assert (waits.communicate(timeout=DEADLINE_SECONDS)[1], waits.returncode) == ("", 7)
+
+
+def test_a_place_that_nobody_heard_of_is_taken_by_nobody(stopped_daemon: Daemon, run: Run) -> None:
+    """The daemon is killed as it gives it."""
+    died = stopped_daemon.place / "died"
+    stopped_daemon.prologue = f"exec({f'died = {os.fspath(died)!r}{DIES_AS_IT_ADMITS}'!r}); "
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    stopped_daemon.start()
+    asks = run()
+    assert stopped_daemon.process is not None
+    assert stopped_daemon.process.wait(DEADLINE_SECONDS) == -signal.SIGKILL
+    client = stopped_daemon.start().client()
+    assert (asks.communicate(timeout=DEADLINE_SECONDS)[1], asks.returncode) == ("", 7)
+    jobs = client.ask(p.ListJobs()).jobs
+    assert [(job.state, job.exit_code) for job in jobs] == [("killed", None), ("failed", 7)]
