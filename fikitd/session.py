@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import trio
-from fikit.protocol import Gated, GateStatistics, OpenSession, SessionRecord, Usage
+from fikit.protocol import Bytes, Gated, GateStatistics, OpenSession, SessionRecord, Usage
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ class SessionNote(Struct, frozen=True, kw_only=True):
 
     opened_unix: float
     isolated: bool
-    reserved_bytes: int
+    reserved_bytes: Bytes
     executor: str = ""
     uid: int | None = None
     gpu: int = 0

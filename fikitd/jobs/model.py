@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from fikit.protocol import JobRecord, Usage
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 State = Literal["queued", "running", "paused", "finished", "failed", "killed", "lost"]
@@ -114,6 +114,17 @@ class Job(Struct, frozen=True, kw_only=True):
             sessions=list(self.sessions),
             usage=usage,
         )
+
+
+def checked(job: Job, number: int) -> Job:
+    """One that was read: a flipped bit may have made it what no client takes, and with it no list of jobs.
+
+    Raises msgspec.ValidationError; ValueError where it is another's.
+    """
+    convert(to_builtins(job.record(job.usage)), JobRecord)
+    if job.number != number:
+        raise ValueError(f"it is that of {job.job}")
+    return job
 
 
 def job_number(job: str) -> int | None:

@@ -15,9 +15,9 @@ import structlog
 import trio
 
 from fikitd.errors import Unavailable
-from fikitd.jobs.model import Job, job_number
+from fikitd.jobs.model import Job, checked, job_number
 from fikitd.jobs.running import JobProcesses
-from fikitd.store import Store, pack
+from fikitd.store import Store, pack, unpack
 
 LAST_JOB: Final = "last_job"
 
@@ -46,7 +46,9 @@ class JobRecords:
 
     async def load(self) -> None:
         """Read what an earlier daemon knew; where that is lost, what the jobs' directories tell."""
-        self.known = dict(await self._store.records("SELECT number, record FROM jobs ORDER BY number", Job))
+        rows = "SELECT number, record FROM jobs ORDER BY number"
+        found = await self._store.readable(rows, lambda row: checked(unpack(row[1], Job), row[0]))
+        self.known = {job.number: job for job in found}
         for job in await self._processes.left(self.known.keys()):
             if self._store.fresh or job.state != "queued":  # its record, too, may be damaged
                 self.keep(job)

@@ -25,7 +25,7 @@ from fikit.protocol import priority_level
 from fikitd.errors import Unavailable
 from fikitd.file_watch import FileWatch
 from fikitd.jobs import files
-from fikitd.jobs.model import Job, job_number
+from fikitd.jobs.model import Job, checked, job_number
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
 from fikitd.niceness import nice_of, set_autogroup_nice, set_nice
 from fikitd.process_group import owned, signal_group
@@ -112,15 +112,15 @@ class JobProcesses:
         One that a daemon was killed over before it said what to run is removed.
         """
 
-        def look(directory: Path) -> Job | None:
+        def look(number: int, directory: Path) -> Job | None:
             begun = any((directory / name).exists() for name in (files.LOCK, files.STARTED, files.EXIT))
             if not begun and not (directory / files.SPEC).exists():
                 shutil.rmtree(directory, ignore_errors=True)
                 return None
             spec = files.read(directory / files.SPEC) or {}
             try:
-                job = msgspec.convert(spec.get("record"), Job)
-            except msgspec.ValidationError:
+                job = checked(msgspec.convert(spec.get("record"), Job), number)
+            except ValueError:  # msgspec's own is one
                 return None
             if job.job != directory.name:
                 return None
@@ -132,7 +132,7 @@ class JobProcesses:
             found = []
             for number, directory in self._directories():
                 try:
-                    job = look(directory) if number not in known else None
+                    job = look(number, directory) if number not in known else None
                 except OSError as error:  # a daemon that did not start for it would help nobody
                     structlog.get_logger().error("job_unreadable", job=directory.name, reason=str(error))
                     continue

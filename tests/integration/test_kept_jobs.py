@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 from fikit import protocol as p
 
 from fikitd.jobs.model import Job
@@ -54,6 +57,27 @@ def test_a_job_that_was_killed_as_it_waited_does_not_begin_when_the_state_is_los
         wait_for(client, client.ask(submit("true")).job.job).state == "finished"
     )  # who came first begins first
     assert (wait_for(client, job).state, mark.exists()) == ("lost", False)
+
+
+def test_records_that_a_flipped_bit_made_impossible_are_known_from_their_directories(
+    stopped_daemon: Daemon,
+) -> None:
+    """Clients take no list of jobs with one that has the priority 13."""
+    client = stopped_daemon.start().client()
+    jobs = [client.ask(submit(f"exit {code}")).job.job for code in (3, 4, 5)]
+    assert [wait_for(client, job).exit_code for job in jobs] == [3, 4, 5]
+    assert stopped_daemon.stop() == 0
+    with closing(sqlite3.connect(stopped_daemon.place / "state" / "state.db")) as state:
+        for number, field, value in ((1, "priority", 13), (2, "number", 3), (3, "sessions", ["S-1"])):
+            ((record,),) = state.execute("SELECT record FROM jobs WHERE number=?", (number,))
+            changed = {**msgspec.msgpack.decode(record), field: value}
+            state.execute(
+                "UPDATE jobs SET record=? WHERE number=?", (msgspec.msgpack.encode(changed), number)
+            )
+        state.commit()
+    client = stopped_daemon.start().client()
+    assert [wait_for(client, job).exit_code for job in jobs] == [3, 4, 5]
+    assert [each.job for each in client.ask(p.ListJobs()).jobs] == jobs
 
 
 def test_who_waits_for_jobs_of_which_none_is_kept_is_told_of_their_ends(stopped_daemon: Daemon) -> None:
