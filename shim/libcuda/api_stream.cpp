@@ -87,7 +87,7 @@ CUresult cuStreamQuery(CUstream handle) {
     CUresult result = use_stream(handle, name, InCapture::refused);
     if (result == CUDA_SUCCESS) result = captures.unsafe();
     if (result != CUDA_SUCCESS) return result;
-    return result_of(producer_of(name).stream_query(stream_number(name)));
+    return told(device_of(name), result_of(producer_of(name).stream_query(stream_number(name))));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
@@ -313,8 +313,9 @@ CUresult cuEventQuery(CUevent handle) {
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return captures.refuse(*event);
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    if (event->session != 0) return query_shared(*event);
-    return result_of(event->device->producer->event_query(event->number));
+    Device& device = *event->device;
+    if (event->session != 0) return told(device, query_shared(*event));
+    return told(device, result_of(device.producer->event_query(event->number)));
 }
 
 CUresult cuEventSynchronize(CUevent handle) {

@@ -25,6 +25,7 @@
 #include <new>
 
 #include "objects.hpp"
+#include "printed.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -308,7 +309,7 @@ CUresult wait_across(uint32_t stream, const Device& device, uint32_t event) {
 CUresult copy_across(uint32_t stream, const Place& to, const Place& from, uint64_t bytes, bool wait) {
     if (const CUresult result = enqueue(stream, to, from, bytes); result != CUDA_SUCCESS || !wait)
         return result;
-    return result_of(producer_of(stream).stream_synchronize(stream_number(stream)));
+    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
 }
 
 CUresult fill_across(uint32_t stream, const Place& to, uint64_t count, uint32_t value, uint32_t width) {

@@ -40,12 +40,17 @@ void show_failed_assertions(Status error, const char* text);
     return CUDA_SUCCESS;
 }
 
+// What a call returns that would say that work is over: once, what went wrong with it behind the program's
+// back.
+[[gnu::always_inline]] inline CUresult told(Device& device, CUresult result) {
+    if (result == CUDA_SUCCESS && load_relaxed(device.failure) != 0) [[unlikely]]
+        return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
+    return result;
+}
+
 // What a call that synchronises with the device returns.
 [[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {
-    if (const CUresult result = settled(device, status); result != CUDA_SUCCESS) return result;
-    if (load_relaxed(device.failure) != 0) [[unlikely]]
-        return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
-    return CUDA_SUCCESS;
+    return told(device, settled(device, status));
 }
 
 }  // namespace fikit::shim

@@ -54,7 +54,7 @@ struct Device {
     bool described;
     fikit_reply_device_attributes attributes;
     uint64_t memory_limit;
-    int failure;  // what went wrong behind the program's back: the next synchronisation tells
+    int failure;  // what went wrong behind the program's back: who next waits, or asks, is told
 
     uint32_t stream(uint32_t number) const { return static_cast<uint32_t>(ordinal) << stream_bits | number; }
     Context& primary() const;

@@ -301,9 +301,22 @@ print(read(memories[0]), driver.cuCtxSynchronize()[0].name)
     ]
 
 
-def test_what_waits_for_a_lost_device_goes_on_with_an_error(two_gpus: Served) -> None:
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "driver.cuStreamSynchronize(streams[0])",
+        "asked(driver.cuStreamQuery, streams[0])",
+        "asked(driver.cuEventQuery, after)",
+    ],
+)
+def test_what_waits_for_a_lost_device_goes_on_with_an_error(two_gpus: Served, ends: str) -> None:
+    """Also for a program that asks and never waits: it would take what was not computed for the result."""
     program = on_both(
         """
+def asked(query, what):
+    while (answer := query(what))[0].name == "CUDA_ERROR_NOT_READY":
+        pass
+    return answer
 import ctypes, threading
 held = threading.Event()
 HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -321,17 +334,50 @@ assert library.cuLaunchHostFunc(ctypes.c_void_p(int(streams[1])), function, None
 done(driver.cuEventRecord(event, streams[1]))
 use(0)
 done(driver.cuStreamWaitEvent(streams[0], event, 0))
+after = done(driver.cuEventCreate(0))
+done(driver.cuEventRecord(after, streams[0]))
 held.wait()
 print(driver.cuStreamQuery(streams[0])[0].name, flush=True)
-print([driver.cuStreamSynchronize(streams[0])[0].name for _ in range(2)], flush=True)
-os._exit(0)
 """
+        f"print([({ends})[0].name, driver.cuStreamSynchronize(streams[0])[0].name], flush=True)\n"
+        "os._exit(0)\n"
     )
     with started(two_gpus, program) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "CUDA_ERROR_NOT_READY\n"
         kill_executor_of(two_gpus, 1)
         assert running.communicate(timeout=60)[0] == "['CUDA_ERROR_LAUNCH_FAILED', 'CUDA_SUCCESS']\n"
+
+
+def test_a_blocking_copy_from_a_device_that_is_lost_meanwhile_is_an_error(two_gpus: Served) -> None:
+    program = on_both(
+        """
+import ctypes, time
+HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def hold(_argument):
+    time.sleep(0.2)  # the copy has begun: before, it would be refused
+    print("held", flush=True)
+    input()
+function = HOST(hold)
+memories = []
+for device in (1, 0):
+    use(device)
+    memories.append(done(driver.cuMemAlloc(4)))
+    done(driver.cuMemsetD32(memories[-1], device, 1))
+    done(driver.cuCtxSynchronize())
+copy = memories[1], contexts[0], memories[0], contexts[1], 4
+done(driver.cuMemcpyPeer(*copy))
+assert ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc(None, function, None) == 0
+print(driver.cuMemcpyPeer(*copy)[0].name)
+print(driver.cuCtxSynchronize()[0].name, flush=True)
+os._exit(0)
+"""
+    )
+    with started(two_gpus, program) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "held\n"
+        kill_executor_of(two_gpus, 1)
+        assert running.communicate("\n", timeout=60)[0] == "CUDA_ERROR_LAUNCH_FAILED\nCUDA_SUCCESS\n"
 
 
 def test_what_goes_between_devices_ends_with_one_of_them(two_gpus: Served, build: Callable[..., str]) -> None:
