@@ -466,10 +466,10 @@ inline Status Producer::event_status(uint32_t event, uint64_t& recorded) const {
 
 Status Producer::event_query(uint32_t event) {
     uint64_t recorded = 0;
-    const Status answer = event_status(event, recorded);
-    if (answer != status::not_ready && load_relaxed(asked_) == 0) [[likely]]
-        return answer;
-    return asked(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, answer);
+    Status answer = event_status(event, recorded);
+    if (answer == status::not_ready || load_relaxed(asked_) != 0) [[unlikely]]
+        answer = asked(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, answer);
+    return answer == status::success ? channel_.take_deferred() : answer;
 }
 
 Status Producer::event_status(uint32_t event) const {

@@ -112,7 +112,7 @@ class Producer {
     Status stream_destroy(uint32_t stream);
     // not_ready while work is left; never waits. Who asks again until it is over has waited for it.
     Status stream_query(uint32_t stream);
-    // Those that synchronise also tell of what was refused before, once; who settles only waits.
+    // Those that synchronise, or ask, also tell of what was refused before, once; who settles only waits.
     Status stream_synchronize(uint32_t stream, int64_t deadline = forever);
     Status stream_settle(uint32_t stream, int64_t deadline = forever);
     // Until all is over that work of the stream would wait for: what the host does next is in its order.

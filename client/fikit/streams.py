@@ -114,7 +114,7 @@ class Event:
         status = self._core.channel.event_query(self.handle)
         if status == NOT_READY:
             return False
-        self._core.check(status, "Event.query")
+        self._core.check_synchronized(status, "Event.query")
         return True
 
     def synchronize(self, timeout: float | None = None) -> None:

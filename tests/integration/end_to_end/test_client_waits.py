@@ -60,17 +60,18 @@ async def test_an_error_that_came_once_its_task_had_left_is_told_to_the_next(
     async with await fikit.trio.connect(socket=daemon.socket) as session:
         nothing = await (await session.load(PTX)).kernel("nothing")
         with session.stream() as stream, session.event() as event:
-            opened = threading.Event()
+            opened, over = threading.Event(), threading.Event()
             stream.add_callback(opened.wait)
             await nothing.launch(grid=1, block=4096, stream=stream)  # refused once it is its turn
             event.record(stream)
+            stream.add_callback(over.set)  # who asks the event would be told
             waits = {"session": session, "stream": stream, "event": event}
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(waits[what].synchronize)
                 await wait_all_tasks_blocked()
                 nursery.cancel_scope.cancel()
             opened.set()
-            while not event.query() or trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+            while not over.is_set() or trio.to_thread.current_default_thread_limiter().borrowed_tokens:
                 await trio.lowlevel.checkpoint()
             with pytest.raises(fikit.CudaError, match="the block has more threads"):
                 await stream.synchronize()

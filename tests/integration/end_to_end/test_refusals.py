@@ -60,6 +60,19 @@ def test_impossible_launch_shapes(session: fikit.Session, grid: Axes, block: Axe
         still_works(session)
 
 
+@pytest.mark.parametrize("asks_stream", [True, False])
+def test_who_asks_is_told_of_a_refusal(session: fikit.Session, asks_stream: bool) -> None:
+    """Else who never waits would take for the result what was not computed."""
+    with session.load(PTX) as module, session.stream() as stream, session.event() as event:
+        module.kernel("nothing").launch(grid=1, block=1, shared=1 << 20, stream=stream)
+        event.record(stream)
+        with pytest.raises(fikit.CudaError, match="nothing"):
+            while not (stream if asks_stream else event).query():
+                pass
+        session.synchronize()  # it is told once
+        still_works(session)
+
+
 def test_too_much_shared_memory(session: fikit.Session) -> None:
     with session.load(PTX) as module:
         with pytest.raises(fikit.CudaError, match="nothing"):
