@@ -20,7 +20,7 @@ Text = Annotated[str, Meta(pattern=r"^[^\0]*\Z")]
 """For the system, to which a zero is the end."""
 AT_START: Final = Meta(extra={"read": "at start only"})
 """Of a setting that a reload does not take over."""
-PriorityText = Annotated[str, Meta(pattern=r"^(high|normal|low|[0-9])$")]
+PriorityText = Annotated[str, Meta(pattern=r"^(high|normal|low|[0-9])\Z")]
 
 
 class Section(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class DaemonSection(Section, frozen=True):
         AT_START,
     ] = "fikit"
     socket_mode: Annotated[
-        str, Meta(pattern="^0[0-7]{3}$", description="Permissions of the socket, in octal."), AT_START
+        str, Meta(pattern=r"^0[0-7]{3}\Z", description="Permissions of the socket, in octal."), AT_START
     ] = "0660"
     administrator_group: Annotated[
         Text, Meta(description="Members of this group see and control everything, like root.")
@@ -67,7 +67,7 @@ class DeviceSection(Section, frozen=True):
     """The GPUs."""
 
     choice: Annotated[
-        str, Meta(pattern="^(auto|sim|[0-9]+)$", description="auto, sim or the index of one GPU."), AT_START
+        str, Meta(pattern=r"^(auto|sim|[0-9]+)\Z", description="auto, sim or the index of one GPU."), AT_START
     ] = "auto"
     library: Annotated[
         Text,

@@ -9,12 +9,12 @@ from msgspec import Meta, Struct
 PROTOCOL_VERSION: Final = 1
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Identifier = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+Identifier = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Level = Annotated[int, Meta(ge=0, le=9)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}$")]
-GpuUuid = Annotated[str, Meta(pattern=r"^GPU-[0-9a-f-]{1,36}$")]
+KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}\Z")]
+GpuUuid = Annotated[str, Meta(pattern=r"^GPU-[0-9a-f-]{1,36}\Z")]
 
 PRIORITIES: Final[dict[str, int]] = {"high": 0, "normal": 5, "low": 9}
 

@@ -70,6 +70,26 @@ def test_what_no_path_or_name_can_be_is_wrong(
     assert (result.code, f"{section}.{name}" in result.err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("tenant_defaults", "priority_ceiling", "high"),
+        ("daemon", "socket_mode", "0660"),
+        ("device", "choice", "sim"),
+    ],
+)
+def test_a_line_break_is_no_part_of_a_word(
+    fikitctl: Fikitctl, tmp_path: Path, section: str, name: str, value: str
+) -> None:
+    """As a text over several lines ends with one. With such a ceiling nobody could connect."""
+    file = tmp_path / "fikitd.toml"
+    file.write_text(f'[{section}]\n{name} = "{value}"\n')
+    assert fikitctl("config", "check", str(file)).code == 0
+    file.write_text(f'[{section}]\n{name} = """\n{value}\n"""\n')
+    result = fikitctl("config", "check", str(file))
+    assert (result.code, f"{section}.{name}" in result.err) == (1, True)
+
+
 def test_a_file_that_cannot_be_looked_for(fikitctl: Fikitctl) -> None:
     assert "File name too long" in fikitctl("config", "check", "x" * 300).err
 
