@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
@@ -33,13 +34,24 @@ def load(file: Path | None) -> Configuration:
         if file is not None and not file.is_file():
             raise ConfigurationError(f"{file}: no such file")
         more = main.parent / "conf.d"
-        names = os.listdir(more) if more.is_dir() else []  # glob() finds nothing where it may not look
-        for path in [main, *(more / name for name in sorted(names) if name.endswith(".toml"))]:
-            if path.is_file():
+        names = os.listdir(more) if there(more) else []  # glob() finds nothing where it may not look
+        parts = [main] if there(main) else []
+        parts += [more / name for name in sorted(names) if name.endswith(".toml")]
+        for path in parts:
+            if stat.S_ISREG(path.stat().st_mode):  # /dev/null is nothing, and what a link misses an error
                 merged = merge(merged, read(path))
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: {error.strerror}") from None
     return convert(merged, main)
+
+
+def there(path: Path) -> bool:
+    """Whether anything has that name. Raises OSError where nobody can tell."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def read(path: Path) -> dict[str, Any]:

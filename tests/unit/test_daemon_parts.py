@@ -21,8 +21,7 @@ from fikit.protocol import GateStatistics, Usage
 from trio.testing import wait_all_tasks_blocked
 
 from fikitd import directories
-from fikitd.configuration import Allowance, DaemonSection, DeviceSection, allowance
-from fikitd.configuration_files import load
+from fikitd.configuration import Allowance, DaemonSection, DeviceSection
 from fikitd.device import ORDER, VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, lock
 from fikitd.errors import (
@@ -119,31 +118,6 @@ def test_memory_limit() -> None:
         assert refused.value.hint.endswith(hint)
     with pytest.raises(QuotaReached, match="reserved"):
         place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS, SERVED)
-
-
-def test_configuration_files(tmp_path: Path) -> None:
-    main = tmp_path / "fikitd.toml"
-    main.write_text('[tenant_defaults]\nmax_jobs = 5\n[tenants.ann]\npriority_ceiling = "high"\n')
-    (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "1.toml").write_text(
-        "[tenants.ann]\nmax_sessions = 2\n[tenants.12]\nmax_jobs = 1\n"
-    )
-    configuration = load(main)
-    ann = allowance(configuration, "ann", "11")
-    assert (ann.priority_ceiling, ann.max_sessions, ann.max_jobs) == (0, 2, 5)
-    assert allowance(configuration, "bob", "12").max_jobs == 1
-    (tmp_path / "conf.d" / "2.toml").write_text("[jobs]\nmax_runing = 1\n")
-    with pytest.raises(ConfigurationError, match=r"2\.toml.*max_runing.*jobs"):
-        load(main)
-    with pytest.raises(ConfigurationError, match="no such file"):
-        load(tmp_path / "missing.toml")
-
-
-def test_a_daemon_that_nobody_could_reach_is_not_configured(tmp_path: Path) -> None:
-    """No connection at all would keep administrators out, too."""
-    (tmp_path / "fikitd.toml").write_text("[daemon]\nmax_connections_per_user = 0\n")
-    with pytest.raises(ConfigurationError, match="max_connections_per_user"):
-        load(tmp_path / "fikitd.toml")
 
 
 def test_device_choice_falls_back() -> None:
@@ -447,16 +421,6 @@ def test_a_thread_s_number_is_no_process() -> None:
     assert Process.by_pid(thread.native_id) is None
     over.set()
     thread.join()
-
-
-@pytest.mark.parametrize(
-    ("text", "word"), [("drain_seconds = nan", "nan"), ("drain_seconds = 1" + "0" * 5000, "digits")]
-)
-def test_a_number_that_is_none(tmp_path: Path, text: str, word: str) -> None:
-    file = tmp_path / "fikitd.toml"
-    file.write_text(f"[daemon]\n{text}\n")
-    with pytest.raises(ConfigurationError, match=word):
-        load(file)
 
 
 @pytest.mark.parametrize("name", ["\0fikit-test-{}@here", "{}/who@where"])

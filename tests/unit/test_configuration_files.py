@@ -1,0 +1,67 @@
+"""The configuration's files: what holds of several, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fikitd.configuration import Configuration, allowance
+from fikitd.configuration_files import load
+from fikitd.errors import ConfigurationError
+
+
+def test_configuration_files(tmp_path: Path) -> None:
+    main = tmp_path / "fikitd.toml"
+    main.write_text('[tenant_defaults]\nmax_jobs = 5\n[tenants.ann]\npriority_ceiling = "high"\n')
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "1.toml").write_text(
+        "[tenants.ann]\nmax_sessions = 2\n[tenants.12]\nmax_jobs = 1\n"
+    )
+    configuration = load(main)
+    ann = allowance(configuration, "ann", "11")
+    assert (ann.priority_ceiling, ann.max_sessions, ann.max_jobs) == (0, 2, 5)
+    assert allowance(configuration, "bob", "12").max_jobs == 1
+    (tmp_path / "conf.d" / "2.toml").write_text("[jobs]\nmax_runing = 1\n")
+    with pytest.raises(ConfigurationError, match=r"2\.toml.*max_runing.*jobs"):
+        load(main)
+    with pytest.raises(ConfigurationError, match="no such file"):
+        load(tmp_path / "missing.toml")
+
+
+def test_a_daemon_that_nobody_could_reach_is_not_configured(tmp_path: Path) -> None:
+    """No connection at all would keep administrators out, too."""
+    (tmp_path / "fikitd.toml").write_text("[daemon]\nmax_connections_per_user = 0\n")
+    with pytest.raises(ConfigurationError, match="max_connections_per_user"):
+        load(tmp_path / "fikitd.toml")
+
+
+def test_a_link_that_leads_nowhere_is_no_file_without_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits that an operator meant would not hold. One to /dev/null means none, as systemd has it."""
+    monkeypatch.setenv("CONFIGURATION_DIRECTORY", str(tmp_path))
+    more = tmp_path / "conf.d"
+    more.mkdir()
+    for link in (more / "limits.toml", tmp_path / "fikitd.toml"):
+        link.symlink_to(tmp_path / "moved")
+        with pytest.raises(ConfigurationError, match=f"{link}: No such file"):
+            load(None)
+        link.unlink()
+        link.symlink_to("/dev/null")
+        assert load(None) == Configuration()
+        link.unlink()
+    more.rmdir()
+    more.symlink_to(tmp_path / "moved")
+    with pytest.raises(ConfigurationError, match=f"{more}: No such file"):
+        load(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("drain_seconds = nan", "nan"), ("drain_seconds = 1" + "0" * 5000, "digits")]
+)
+def test_a_number_that_is_none(tmp_path: Path, text: str, word: str) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text(f"[daemon]\n{text}\n")
+    with pytest.raises(ConfigurationError, match=word):
+        load(file)
