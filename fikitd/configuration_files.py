@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from fikitd.configuration import AT_START, Configuration
+from fikitd.configuration import AT_START, Configuration, TenantSection
 from fikitd.errors import ConfigurationError
 
 DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
@@ -79,7 +79,24 @@ def convert(table: dict[str, Any], path: Path) -> Configuration:
     try:
         return msgspec.convert(table, Configuration)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{path}: {str(error).replace('$.', '')}") from None
+        raise ConfigurationError(f"{path}: {named(str(error), table)}") from None
+
+
+def named(problem: str, table: dict[str, Any]) -> str:
+    """What msgspec says of a table, which calls every tenant ``[...]``."""
+    if "$.tenants[...]" in problem:
+        tenant = next(name for name, section in table["tenants"].items() if not fits(section))
+        problem = problem.replace("tenants[...]", f"tenants.{tenant}")
+    return problem.replace("$.", "")
+
+
+def fits(section: object) -> bool:
+    """Whether it can be a tenant's."""
+    try:
+        msgspec.convert(section, TenantSection)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def merge(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:

@@ -65,3 +65,13 @@ def test_a_number_that_is_none(tmp_path: Path, text: str, word: str) -> None:
     file.write_text(f"[daemon]\n{text}\n")
     with pytest.raises(ConfigurationError, match=word):
         load(file)
+
+
+def test_of_many_tenants_the_one_that_is_wrong_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text("[tenants.ann]\nweight = 2\n[tenants.bob]\nwieght = 2\n[tenants.cy]\nweight = 2\n")
+    with pytest.raises(ConfigurationError, match=r"`wieght` - at `tenants\.bob`"):
+        load(file)
+    file.write_text("[tenants.ann]\nweight = 2\n[tenants.bob]\nweight = 0.0\n")
+    with pytest.raises(ConfigurationError, match=r"at `tenants\.bob\.weight`"):
+        load(file)
