@@ -57,7 +57,7 @@ def there(path: Path) -> bool:
 def read(path: Path) -> dict[str, Any]:
     """One file, valid by itself."""
     try:
-        table = tomllib.loads(path.read_text(), parse_float=number)
+        table = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=number)
     except (OSError, ValueError) as error:  # TOMLDecodeError is one, and what int() says of too many digits
         raise ConfigurationError(f"{path}: {error}") from None
     except RecursionError:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,21 @@ def test_of_many_tenants_the_one_that_is_wrong_is_named(tmp_path: Path) -> None:
     file.write_text("[tenants.ann]\nweight = 2\n[tenants.bob]\nweight = 0.0\n")
     with pytest.raises(ConfigurationError, match=r"at `tenants\.bob\.weight`"):
         load(file)
+
+
+def test_files_are_utf_8_in_any_locale(tmp_path: Path) -> None:
+    """As TOML is. In Latin-1 a tenant's limits were those of somebody else, who does not exist."""
+    file = tmp_path / "fikitd.toml"
+    file.write_bytes('[tenants."jürgen"]\nmax_jobs = 1\n'.encode())
+    reading = (
+        "import sys; from fikitd.configuration_files import *; print(ascii(load(Path(sys.argv[1])).tenants))"
+    )
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    told = subprocess.run(
+        [sys.executable, "-c", reading, str(file)],
+        env={**os.environ, **locale},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (told.stderr, told.stdout[:12]) == ("", r"{'j\xfcrgen'")
