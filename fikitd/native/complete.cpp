@@ -193,6 +193,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                     Nanoseconds unfinished) {
     const Beside::Others others = beside_.leave(entry.work, entry.beside);
+    const bool of_kernel = entry.kernel != nullptr && entry.kernel->work.key == entry.work.key;
     Nanoseconds measured = 0, takes = entry.work.expected;
     if (entry.timer >= 0) [[unlikely]] {
         ++session.usage.measured;
@@ -204,15 +205,18 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                                              timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && entry.kernel->work.key == entry.work.key && measured > 0) {
+        if (of_kernel && measured > 0) {
             profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
             const Nanoseconds shortest = entry.kernel->shortest;
             session.usual += session.usual == 0 ? shortest : (shortest - session.usual) / 16;
         }
-        if (measured > 0) takes = measured;
     } else if (entry.traced) {
         trace_.add(trace);
     }
+    if (measured > 0)
+        takes = measured;
+    else if (!entry.work.known && of_kernel)  // launches before it have been measured since it was issued
+        takes = entry.kernel->work.expected;
     session.usage.gpu_ns += takes;
     policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
 }

@@ -152,6 +152,22 @@ void what_is_learnt_meanwhile_is_told_next_time() {
     CHECK(!taken.empty());
 }
 
+// A program launches its first kernels far ahead: what they take is known once those before them are over.
+void launches_that_were_issued_before_their_kernel_was_known_are_charged_too() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    null_driver::set_elapsed(0.1f);
+    hold_all(rig);
+    for (int i = 0; i < 40; ++i) launch(tenant);
+    rig.turn(100);
+    release_all(rig);
+    rig.settle();
+    SessionUsage told;
+    rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
+    CHECK_EQUAL(told.launches, 40);
+    CHECK(std::abs(told.gpu_ns - 40 * 91'000) < 40 * 3'000);
+}
+
 // A kernel whose length the key does not tell counts as what it takes behind those that it comes behind: also
 // where it is not measured, and to whom it is charged.
 void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
@@ -198,6 +214,7 @@ int main(int count, char** arguments) {
         CASE(no_stream_is_used_before_that_of_a_first_session_of_high_priority),
         CASE(who_has_lost_its_place_is_found_anew),
         CASE(what_is_learnt_meanwhile_is_told_next_time),
+        CASE(launches_that_were_issued_before_their_kernel_was_known_are_charged_too),
         CASE(a_kernel_of_several_lengths_counts_as_what_it_takes_there),
     };
     return run_cases(cases, count, arguments);
