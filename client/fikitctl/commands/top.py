@@ -76,7 +76,9 @@ def _screen(status: Status, found: list[Rate]) -> RenderableType:
     for columns, records in ((gpu_columns(), status.gpus), (rate_columns(), found)):
         drawn = Table(box=None, header_style="bold", padding=(0, 1))
         for column in columns:
-            drawn.add_column(column.name.upper(), justify="right" if column.right else "left")
+            # What others of it can be named by is never cut, however narrow the screen is.
+            whole = column is columns[0]
+            drawn.add_column(column.name.upper(), justify="right" if column.right else "left", no_wrap=whole)
         for record in records:
             drawn.add_row(*(Text(column.cell(record)) for column in columns), style=_style(record))
         parts += [drawn, Text()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fikit import protocol
+from msgspec import structs
 
 Daemon = Any
 GPU = protocol.GpuRecord(
@@ -66,6 +67,19 @@ def test_a_screen(daemon: Daemon, on_terminal: Any, variables: dict[str, str]) -
     for text in (b"session-1", b"H200", b"GPU%", b"[bold]serve", b"accepting work"):
         assert text in seen
     assert b"\x1b[38;" not in seen
+
+
+def test_what_a_session_is_named_by_is_whole_on_any_screen(daemon: Daemon, on_terminal: Any) -> None:
+    """Who sees it wants to pause it, or to end it."""
+    session = structs.replace(SESSION, session="s-1f0e9c0a11", name="training of the large model")
+    daemon.script |= {
+        protocol.GetStatus: STATUS,
+        protocol.ListSessions: protocol.Sessions(sessions=[session]),
+    }
+    screen = on_terminal("top", "-i", "50ms", TERM="xterm-256color", COLUMNS="80", LINES="24")
+    screen.read_until(b"s-1f0e9c0a11")
+    screen.process.terminate()
+    assert screen.process.wait(20) == 128 + signal.SIGTERM
 
 
 def test_a_terminal_without_a_screen_gets_one_look(daemon: Daemon, on_terminal: Any) -> None:
