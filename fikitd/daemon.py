@@ -36,6 +36,7 @@ from fikitd.traces import Traces
 
 HIGHEST: Final = 0
 DRAIN_SETTING: Final = "drain_reason"
+ENDS: Final = "the daemon is ending"
 OTHERS_FIRST: Final = "others that wait for room come before it"
 
 
@@ -132,7 +133,7 @@ class Daemon:
     @property
     def refusing(self) -> str | None:
         """Why new work is refused; None: it is not."""
-        return "the daemon is ending" if self.ending else self.draining
+        return ENDS if self.ending else self.draining
 
     # --- who may what ----------------------------------------------------------------------------
 
@@ -310,7 +311,7 @@ class Daemon:
         if job.state not in ("running", "paused"):
             raise InvalidRequest(f"{job.job} is {job.state}; only a running job opens sessions")
         if self.stopping:
-            raise Draining("the daemon is ending")
+            raise Draining(ENDS)
 
     # --- what it looks like ----------------------------------------------------------------------
 

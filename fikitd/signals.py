@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from fikitd import configuration_files, log
-from fikitd.daemon import Daemon
+from fikitd.daemon import ENDS, Daemon
 from fikitd.errors import ConfigurationError, Unavailable
 from fikitd.jobs.model import Job
 from fikitd.notify import notify, reloading
@@ -76,7 +76,7 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
     daemon.stopping = True
     with trio.move_on_after(KILL_SECONDS):
         await end_jobs(daemon)
-    await daemon.supervisor.stop_all("the daemon is ending")
+    await daemon.supervisor.stop_all(ENDS)
     await daemon.mps.stop()
     await trio.sleep(FAREWELL_SECONDS)
     whole.cancel()
@@ -91,7 +91,7 @@ async def end_jobs(daemon: Daemon) -> None:
                 if job.number not in asked:
                     asked.add(job.number)
                     try:
-                        await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
+                        await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS, ENDS)
                     except Unavailable as refusal:  # the others must end all the same
                         structlog.get_logger().error("job_not_ended", job=job.job, reason=refusal.message)
             with trio.move_on_after(LOOK_SECONDS):

@@ -333,8 +333,7 @@ class Jobs(JobRecords):
         """The connection of a foreground job has ended, and so must the job."""
         if job.number in self._followed:
             self._abandoned.add(job.number)
-            self.keep(replace(self.known[job.number], reason="its caller went away"))
-            await self.kill(self.known[job.number], 15, CALLER_GRACE_MS)
+            await self.kill(self.known[job.number], 15, CALLER_GRACE_MS, "its caller went away")
         else:
             await self._end(job.number, Ending(None, "its caller went away"), "killed")
 
@@ -359,14 +358,14 @@ class Jobs(JobRecords):
 
     # --- changing --------------------------------------------------------------------------------
 
-    async def kill(self, job: Job, number: int, grace_ms: int) -> None:
+    async def kill(self, job: Job, number: int, grace_ms: int, why: str) -> None:
         """Signal its process group, SIGKILL after the grace. Raises Unavailable."""
         if job.state == "queued":
             await self._end(job.number, Ending(None, "killed while it was queued"), "killed")
             if not job.foreground:
                 self._nursery.start_soon(self._processes.close, job)
             return
-        asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or "killed on request")
+        asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or why)
         await self._keep_ahead(asked)
         if self._now(job).over:
             return

@@ -139,6 +139,7 @@ def test_kill_reaches_the_whole_group(client: Any) -> None:
     assert client.ask(p.Kill(target=job.job, grace_ms=100)) == p.Done()
     done = wait_for(client, job.job)
     assert (done.state, done.exit_code) == ("killed", 128 + signal.SIGKILL)
+    assert done.reason == f"killed by {done.tenant}"
     assert client.ask(p.Kill(target=job.job)).code == "invalid"
 
 

@@ -217,8 +217,8 @@ def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
     assert client.ask(p.OpenSession(name="late")).code == "draining"
     assert stopped_daemon.stop() == 0
     assert list((stopped_daemon.place / "run").glob("*.sock")) == []
-    again = stopped_daemon.start().client()
-    assert again.ask(p.Show(target=job.job)).job.state == "killed"
+    ended = stopped_daemon.start().client().ask(p.Show(target=job.job)).job
+    assert (ended.state, ended.reason) == ("killed", "the daemon is ending")
 
 
 @contextmanager

@@ -31,13 +31,14 @@ def target_of(caller: Caller, target: str) -> Job | Session:
 @handles(Kill)
 async def kill(caller: Caller, request: Kill) -> Reply:
     """End it."""
+    killed = f"killed by {caller.peer.tenant}"
     executor = caller.daemon.supervisor.executors.get(request.target)
     if executor is not None and (caller.peer.administrator or executor.uid == caller.peer.uid):
-        caller.daemon.supervisor.kill(executor, f"killed by {caller.peer.tenant}")
+        caller.daemon.supervisor.kill(executor, killed)
         return Done()
     target = target_of(caller, request.target)
     if isinstance(target, Job):
-        await caller.daemon.jobs.kill(target, request.signal, request.grace_ms)
+        await caller.daemon.jobs.kill(target, request.signal, request.grace_ms, killed)
     else:
         await caller.daemon.sessions.end(target, f"ended by {caller.peer.tenant}")
     return Done()
