@@ -24,7 +24,8 @@ Protocol version {version}. A frame has at most {limit} bytes.
 The first request of a connection is `hello`; any other request first, a wrong version or a broken frame ends
 the connection with an `error` under id 0. Requests of one connection may be answered out of order. At most 64
 of them, and 1024 of one user's, are outstanding at a time; of those of one user that do not wait for
-something to happen, a few are served at a time. A client that does not read its replies is disconnected.
+something to happen, a few are served at a time. A client that does not read its replies is disconnected, and
+one that shuts down its half of the connection has left: what it has asked for may not be answered.
 `subscribe` is answered by events under its id, the first of kind `subscribed`, and by nothing else.
 
 ## Error codes
