@@ -7,8 +7,9 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, SupportsIndex
 
 import msgspec
 
@@ -50,9 +51,10 @@ def connect(
         level = protocol.priority_level(str(priority))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    _check("gpu", gpu, protocol.Count | protocol.GpuUuid | None)
-    _check("memory_limit", memory_limit, protocol.Bytes)
-    _check("name", name, str | None)
+    gpu = _checked("gpu", gpu, protocol.Count | protocol.GpuUuid | None)
+    memory_limit = _checked("memory_limit", memory_limit, protocol.Bytes)
+    isolated = _checked("isolated", isolated, bool)
+    name = _checked("name", name, str | None)
     if timeout is not None and not 0 < timeout <= _MOST_SECONDS:
         raise UsageError(f"timeout={timeout!r}: not within 0 and {_MOST_SECONDS:g} seconds (None: no limit)")
     shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
@@ -85,9 +87,11 @@ def _open_session(connection: Connection, wanted: protocol.OpenSession) -> Sessi
         raise
 
 
-def _check(argument: str, value: object, kind: Any) -> None:
+def _checked(argument: str, value: object, kind: Any) -> Any:
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):  # NumPy's integers are no int
+        value = index(value)
     try:
-        msgspec.convert(value, kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"{argument}={value!r}: {error}") from None
 

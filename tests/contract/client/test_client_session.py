@@ -316,12 +316,15 @@ def test_refusals_and_absent_daemons(socket_path: Path, tmp_path: Path) -> None:
         {"gpu": "first"},
         {"gpu": 1 << 70},
         {"name": 7},
+        {"isolated": "yes"},
         *({"timeout": seconds} for seconds in (0, -1, 1e30, float("nan"))),
     ]
     for arguments in wrong:
         with pytest.raises(fikit.UsageError, match=next(iter(arguments))):
             fikit.connect(**arguments)
-    fikit.connect(timeout=np.float64(30)).close()
+    limit: Any = np.int64(1 << 30)
+    with fikit.connect(timeout=np.float64(30), gpu=limit * 0, memory_limit=limit) as session:
+        assert (session.device.index, session.memory_limit) == (0, 1 << 30)
 
 
 @pytest.mark.usefixtures("socket_path")
