@@ -137,9 +137,13 @@ class TenantSection(Section, frozen=True):
     priority_ceiling: Annotated[
         PriorityText | None, Meta(description="The highest priority the tenant may ask for.")
     ] = None
-    weight: Annotated[Weight | None, Meta(description="Share among equals, relative to other tenants.")] = (
-        None
-    )
+    weight: Annotated[
+        Weight | None,
+        Meta(
+            description="Share among equals of an executor, relative to other tenants there. Users have "
+            "executors of their own, which take turns as the driver has it, so for now it decides nothing."
+        ),
+    ] = None
     memory_limit_bytes: Annotated[
         Bytes | None, Meta(description="Device memory on one GPU; 0: all of it.")
     ] = None
