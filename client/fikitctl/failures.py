@@ -11,7 +11,9 @@
 | ``--timeout`` passed                         | 124                |
 | ``run``: any of these, so that the command's own codes stay its own | 125 |
 | ``run``: the command could not be executed / was not found | 126 / 127 |
-| Ctrl-C / the reader of our output went away  | 130 / 141          |
+| no answer to a question / the reader of our output went away | 130 / 141 |
+
+Ctrl-C ends us by its signal, which a shell calls 130, too.
 """
 
 from __future__ import annotations

@@ -8,10 +8,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class CommandInterrupt(KeyboardInterrupt):
-    """Ctrl-C has ended the command that we ran for somebody, and so must end us."""
-
-
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None] | int, *numbers: int) -> Iterator[None]:
     """Handle these signals so inside of the block; what our caller has ignored, as nohup does, stays so."""

@@ -13,7 +13,6 @@ import click
 from fikitctl import failures
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.invocation import Invocation
-from fikitctl.leaving import CommandInterrupt
 from fikitctl.verb import LazyVerbs, shared_options
 
 _COMMANDS: Final = "fikitctl.commands"
@@ -110,7 +109,7 @@ cli: Final = LazyVerbs(
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run fikitctl with ``arguments``; its exit code. Raises CommandInterrupt."""
+    """Run fikitctl with ``arguments``; its exit code. Raises KeyboardInterrupt."""
     if COMPLETE in os.environ:
         cli.main([], prog_name="fikitctl", complete_var=COMPLETE)
     invocation = Invocation()
@@ -134,9 +133,9 @@ def call(arguments: Sequence[str]) -> int:
     except CommandError as failure:
         failures.report(failure, as_json=invocation.as_json)
         return failure.exit_code
-    except CommandInterrupt:
-        raise
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort as aborted:  # so click calls Ctrl-C at a question, too
+        if isinstance(aborted.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         return ExitCode.INTERRUPTED
     except OSError as error:
         _drop_output()
@@ -179,7 +178,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # others' names may have what a locale cannot say
     try:
         sys.exit(call(sys.argv[1:]))
-    except CommandInterrupt:
+    except KeyboardInterrupt:
         # Python ends by the signal, and by that a shell knows that its loop, or script, is to end.
         sys.excepthook = lambda *_: None
-        raise KeyboardInterrupt from None
+        raise

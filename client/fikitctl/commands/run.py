@@ -18,7 +18,6 @@ from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import MOST_RESTARTS, Invocation, is_terminal, lift_deadline, note, successor
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
-from fikitctl.leaving import CommandInterrupt
 from fikitctl.verb import Verb
 
 _PATIENCE_SECONDS: Final = 1.0
@@ -50,8 +49,6 @@ def run(invocation: Invocation, job: JobOptions) -> int:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
-    except KeyboardInterrupt:  # also while it waits for room
-        raise CommandInterrupt from None
 
 
 class Ended(NamedTuple):
@@ -65,7 +62,7 @@ class Ended(NamedTuple):
     had_terminal: bool
 
     def leave(self) -> int:
-        """Its exit code for ours. Raises CommandInterrupt where that ended it.
+        """Its exit code for ours. Raises KeyboardInterrupt where that ended it.
 
         A shell ends a loop of commands where Ctrl-C ends one of them. Who has the terminal is interrupted in
         place of our group: a script, a pipe.
@@ -74,7 +71,7 @@ class Ended(NamedTuple):
             if self.had_terminal:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # we leave in our own way
                 os.kill(0, signal.SIGINT)
-            raise CommandInterrupt
+            raise KeyboardInterrupt
         return self.exit_code
 
 

@@ -413,3 +413,17 @@ def test_kill_asks_at_a_terminal(daemon: Daemon, fikitctl: Fikitctl, monkeypatch
     assert not daemon.of(Kill)
     assert fikitctl("kill", "--yes", "job-1").code == 0
     assert len(daemon.of(Kill)) == 1
+
+
+@pytest.mark.parametrize("verb", ["kill", "wait"])
+def test_ctrl_c_ends_the_loop_that_we_are_in(daemon: Daemon, on_terminal: Any, verb: str) -> None:
+    """At a question, and while we wait: a shell goes on with the next turn after whoever ends by himself."""
+    daemon.script[Wait] = None
+    loop = """for turn in one two; do "$@"; done; echo after"""
+    screen = on_terminal(verb, "job-1", shell=["bash", "-c", loop, "bash"])
+    if verb == "kill":
+        screen.read_until(b"End job-1?")
+    while verb == "wait" and not daemon.of(Wait):
+        assert screen.process.poll() is None
+    os.write(screen.terminal, b"\x03")
+    assert screen.process.wait(20) == -signal.SIGINT
