@@ -43,6 +43,7 @@ class Output:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._left = limit
         self._limit = limit
+        self._stopped = False
 
     def pump(self) -> bool:
         """Move what is there; False at the end."""
@@ -50,7 +51,7 @@ class Output:
             data = os.read(self.reader, CHUNK_BYTES)
         except BlockingIOError:
             return True
-        if data and self._left > 0:
+        if data and not self._stopped:
             kept = data[: self._left]
             try:
                 self._write(kept)
@@ -62,7 +63,7 @@ class Output:
         return bool(data)
 
     def _stop(self, why: str) -> None:
-        self._left = 0
+        self._stopped = True
         mark = f"\n[fikitd: {why}; further output is discarded]\n".encode()
         try:
             self._write(mark)

@@ -57,3 +57,19 @@ def test_what_the_command_takes_of_its_own_output_is_not_waited_for(tmp_path: Pa
     pumping.start()
     pumping.join(DEADLINE_SECONDS)
     assert not pumping.is_alive()
+
+
+@pytest.mark.parametrize("limit", [0, 5])
+def test_output_that_is_lost_behind_a_full_limit_leaves_its_mark(tmp_path: Path, limit: int) -> None:
+    """Also where what came before filled it to the last byte. What ends there has lost nothing."""
+    output = Output(tmp_path / "stdout", limit)
+    kept = b"12345"[:limit]
+    if kept:
+        os.write(output.writer, kept)
+        output.pump()
+    assert (tmp_path / "stdout").read_bytes() == kept
+    for _ in range(2):
+        os.write(output.writer, b"more")
+        output.pump()
+    mark = b"\n[fikitd: limit of %d bytes reached; further output is discarded]\n" % limit
+    assert (tmp_path / "stdout").read_bytes() == kept + mark
