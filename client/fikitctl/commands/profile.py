@@ -9,6 +9,7 @@ import msgspec
 from fikit.protocol import (
     UNDECODABLE,
     ClearProfiles,
+    Done,
     ImportProfiles,
     ListProfiles,
     ProfileRecord,
@@ -130,6 +131,8 @@ def import_profiles(invocation: Invocation, file: str) -> None:
             control.request(ImportProfiles(profiles=portion, more=left > 0))
             invocation.answered()
     note(f"{len(profiles)} profiles taken over")
+    if invocation.as_json:
+        print_json(Done())
 
 
 @click.command(
@@ -145,7 +148,9 @@ def clear_profiles(invocation: Invocation, yes: bool) -> None:
     if not confirm("Forget every kernel profile?", yes=yes):
         raise click.Abort
     with invocation.deadline(ANSWER_SECONDS):
-        invocation.request(ClearProfiles())
+        reply = invocation.request(ClearProfiles())
+    if invocation.as_json:
+        print_json(reply)
 
 
 _HERE: Final = "fikitctl.commands.profile"

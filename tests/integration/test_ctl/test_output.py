@@ -392,6 +392,22 @@ def test_profiles_travel(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> 
         assert (refused.code, f"{file}: no profiles" in refused.err) == (1, True)
 
 
+def test_what_is_done_is_said_in_json_by_every_verb(
+    daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path
+) -> None:
+    file = tmp_path / "profiles.json"
+    file.write_text('{"type": "profiles", "profiles": []}')
+    for request in (protocol.Pause, protocol.Drain, protocol.ClearProfiles):
+        daemon.script[request] = protocol.Done()
+    for words in (
+        ["pause", "job-1"],
+        ["drain"],
+        ["profile", "clear", "-y"],
+        ["profile", "import", str(file)],
+    ):
+        assert json.loads(fikitctl("--json", *words).out) == {"type": "done"}, words
+
+
 def test_a_long_name_leaves_a_table_readable(daemon: Daemon, fikitctl: Fikitctl) -> None:
     """And is whole where it was asked for."""
     records = [
