@@ -111,7 +111,7 @@ def timed_out(seconds: float) -> CommandError:
 
 def of_usage(error: click.ClickException) -> CommandError:
     """A wrong command line, or a file that cannot be opened."""
-    message = error.format_message()
+    message = error.format_message().replace("\n\t", " ")  # as click lists what there is to choose from
     if not isinstance(error, click.UsageError):
         return refused(message)
     hint = f"see '{error.ctx.command_path} --help'" if error.ctx else "see 'fikitctl --help'"

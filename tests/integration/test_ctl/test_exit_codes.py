@@ -397,6 +397,11 @@ def test_several_targets_go_on_after_a_failure(daemon: Daemon, fikitctl: Fikitct
     assert fikitctl("pause", "job-2").code == 0
 
 
+def test_what_there_is_to_choose_from_is_legible(fikitctl: Fikitctl) -> None:
+    result = fikitctl("completion")
+    assert (result.code, "Choose from: bash, zsh, fish\n" in result.err) == (2, True)
+
+
 def test_kill_does_not_ask_without_a_terminal(daemon: Daemon, fikitctl: Fikitctl) -> None:
     daemon.script[Kill] = Done()
     assert fikitctl("kill", "-s", "INT", "--grace", "2s", "job-1") == (0, "", "")
