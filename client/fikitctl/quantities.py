@@ -20,6 +20,10 @@ _MOST_SECONDS: Final = 1e9
 _MOST_GRACE_SECONDS: Final = 600
 _MOST_NAME: Final = 200
 """The protocol's limits, as the one before."""
+_AS_A_MINUTE: Final = 59.95
+"""From here on seconds would be written as 60.0."""
+_PARTS: Final = ((1, "s", 0.99995), (1e3, "ms", 0.99995), (1e6, "us", 0.9995))
+"""Below the last of each the smaller unit does, whose number has fewer digits than 1000."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
@@ -144,8 +148,9 @@ def size_text(count: int) -> str:
         return "-"
     amount = float(count)
     for unit in ("B", "K", "M", "G"):
-        if amount < 1024:
-            return f"{amount:.0f}{unit}" if unit == "B" or amount >= 100 else f"{amount:.1f}{unit}"
+        shown = f"{amount:.0f}" if unit == "B" or amount >= 100 else f"{amount:.1f}"
+        if float(shown) < 1024:
+            return f"{shown}{unit}"
         amount /= 1024
     return f"{amount:.1f}T"
 
@@ -154,12 +159,12 @@ def duration_text(seconds: float) -> str:
     """``1.2ms``, ``3.4s``, ``5m10s``, ``2h05m`` or ``3d04h``."""
     if seconds <= 0:
         return "-"
-    if seconds < 60:
-        for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
-            if seconds * factor >= 1:
+    if seconds < _AS_A_MINUTE:
+        for factor, unit, least in _PARTS:
+            if seconds * factor >= least:
                 return f"{seconds * factor:.1f}{unit}"
         return f"{seconds * 1e9:.0f}ns"
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, rest = divmod(max(int(seconds), 60), 60)
     hours, minutes = divmod(minutes, 60)
     if hours == 0:
         return f"{minutes}m{rest:02}s"
