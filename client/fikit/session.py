@@ -44,7 +44,9 @@ def connect(
     (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
     an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
     for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``),
-    and waits for a daemon that is being started anew. Raises UsageError, UnreachableError, RefusedError;
+    and waits for a daemon that is being started anew. The job decides there: of ``priority``,
+    ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for here, and ``gpu`` is one of the
+    job's. Raises UsageError, UnreachableError, RefusedError;
     TimeoutError where no answer comes in time.
     """
     try:

@@ -41,7 +41,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
 class OpenSession(Request, tag="open_session", frozen=True):
     """Open a session for this connection's process. ``memory_limit_bytes`` 0: the tenant's own limit.
 
-    ``gpu`` is a GPU's index, or how its UUID begins.
+    ``gpu`` is a GPU's index, or how its UUID begins. With ``job`` the job's priority, memory limit and
+    isolation hold, whatever is asked for here, and ``gpu`` is one of the job's.
     """
 
     name: Name
