@@ -193,7 +193,9 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                     Nanoseconds unfinished) {
     const Beside::Others others = beside_.leave(entry.work, entry.beside);
-    const bool of_kernel = entry.kernel != nullptr && entry.kernel->work.key == entry.work.key;
+    const auto of_kernel = [&] {  // not looked at where nothing is to be learnt of it
+        return entry.kernel != nullptr && entry.kernel->work.key == entry.work.key;
+    };
     Nanoseconds measured = 0, takes = entry.work.expected;
     if (entry.timer >= 0) [[unlikely]] {
         ++session.usage.measured;
@@ -205,7 +207,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                                              timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (of_kernel && measured > 0) {
+        if (measured > 0 && of_kernel()) {
             profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
             const Nanoseconds shortest = entry.kernel->shortest;
             session.usual += session.usual == 0 ? shortest : (shortest - session.usual) / 16;
@@ -215,7 +217,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
     }
     if (measured > 0)
         takes = measured;
-    else if (!entry.work.known && of_kernel)  // launches before it have been measured since it was issued
+    else if (!entry.work.known && of_kernel())  // launches before it have been measured since it was issued
         takes = entry.kernel->work.expected;
     session.usage.gpu_ns += takes;
     policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
