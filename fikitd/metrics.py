@@ -207,7 +207,7 @@ def listen_http(port: int) -> socket.socket:
 
 
 async def serve_http(daemon: Daemon, listening: socket.socket) -> None:
-    """``GET /metrics``, one request a connection (HTTP/1.0: all a scraper needs)."""
+    """``GET /metrics``, or HEAD, one request a connection (HTTP/1.0: all a scraper needs)."""
     listening.setblocking(False)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
     served: dict[trio.CancelScope, None] = {}
@@ -239,7 +239,8 @@ async def answer_http(daemon: Daemon, stream: trio.SocketStream) -> None:
                 if not piece:
                     return
                 request += piece
-            found = request.startswith((b"GET /metrics ", b"GET /metrics?"))
+            asked, _, rest = request.partition(b" ")
+            found = asked in (b"GET", b"HEAD") and rest.startswith((b"/metrics ", b"/metrics?"))
             body = (await render(daemon, lambda uid: True)).encode() if found else b"see /metrics\n"
             status = b"200 OK" if found else b"404 Not Found"
             kind = b"text/plain; version=0.0.4; charset=utf-8"
@@ -248,6 +249,6 @@ async def answer_http(daemon: Daemon, stream: trio.SocketStream) -> None:
                 kind,
                 len(body),
             )
-            await stream.send_all(head + body)
+            await stream.send_all(head if asked == b"HEAD" else head + body)
         except trio.BrokenResourceError:
             return

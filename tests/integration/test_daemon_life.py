@@ -440,6 +440,15 @@ def test_of_those_who_ask_for_metrics_and_say_nothing_few_are_held(
         each.close()
 
 
+def test_who_looks_whether_metrics_are_served_is_told(stopped_daemon: Daemon, metrics_port: int) -> None:
+    """Monitors ask for the head alone."""
+    stopped_daemon.start()
+    with socket.create_connection(("127.0.0.1", metrics_port), timeout=5) as asking:
+        asking.sendall(b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        answer = asking.makefile("rb").read()
+    assert (answer[:15], answer[-4:]) == (b"HTTP/1.0 200 OK", b"\r\n\r\n")
+
+
 def test_a_name_service_that_is_slow_holds_up_who_reads_metrics_alone(stopped_daemon: Daemon) -> None:
     """It is never asked in the daemon's own thread."""
     stopped_daemon.prologue = """
