@@ -24,8 +24,13 @@ static std::array<uint32_t, size> in_order(std::array<uint32_t, size> values, ui
 }
 
 void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanoseconds others) {
-    // Who told how long it takes learns how long it did.
-    if (!known() && any != nullptr && any->key == work.key) any->measured(duration, multiprocessors, others);
+    // Who told how long it takes learns how long it did, and all of the key's launches are counted there.
+    if (any != nullptr && any->key == work.key) {
+        if (known())
+            ++any->samples;
+        else
+            any->measured(duration, multiprocessors, others);
+    }
     const auto on_all = [&](Nanoseconds time) {  // it took more waves than on all of them
         if (multiprocessors != 0) time = time * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
         return static_cast<uint32_t>(std::clamp<Nanoseconds>(time, 1, UINT32_MAX));

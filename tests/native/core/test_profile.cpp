@@ -378,8 +378,10 @@ void kernels_of_several_lengths_are_told_apart_by_what_they_come_behind() {
     CHECK_EQUAL(behind_one.work.expected, 90'000);
     CHECK_EQUAL(behind_one.work.longest, 90'000);
     CHECK_EQUAL(behind_one.work.key, 7u);
+    const uint32_t learnt = all.recent;
     profile.measured(behind_one, 400'000, 0);
-    CHECK_EQUAL(all.samples, before + 3);
+    CHECK_EQUAL(all.recent, learnt);
+    CHECK_EQUAL(all.samples, before + 4);  // it is a launch of the key that was measured
     int seen = 0;
     profile.visit_changed(10, [&](const KernelEntry& entry) { seen += &entry == &all ? 1 : 100; });
     CHECK_EQUAL(seen, 1);
