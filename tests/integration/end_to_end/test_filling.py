@@ -234,14 +234,18 @@ with fikit.connect(name="measured") as session:
     fikitctl = "from fikitctl.main import main; main()"
     command = [sys.executable, "-P", "-c", fikitctl, "--socket", str(daemon.socket), "profile"]
     arguments = ["measure", "--", sys.executable, "-P", "-c", program]
+    client = daemon.client()
+    assert client.ask(p.StartTrace()) == p.Done()
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "1 kernels measured, 150 launches" in done.stderr
-    client = daemon.client()
     (profile,) = [each for each in client.ask(p.ListProfiles()).profiles if each.grid == (7, 1, 1)]
-    assert profile.samples == 150
+    spins = [each for each in client.ask(p.ReadTrace()).operations if each.name == "spin"]
+    measured = [each.ended_ns - each.started_ns for each in spins]
+    assert profile.samples == len(measured) == 150
     assert profile.block_ns == profile.p95_ns >= profile.median_ns > 10_000
-    assert 10_000 < profile.shortest_ns < 2 * profile.median_ns
+    assert {profile.p95_ns, profile.median_ns} <= set(measured)
+    assert 10_000 < min(measured) <= profile.shortest_ns <= max(measured)
     (gap,) = profile.gaps
     assert gap.before == profile.key
     assert gap.median_ns > 20_000
