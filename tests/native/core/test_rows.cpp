@@ -60,11 +60,16 @@ void what_finds_no_room_is_late() {
     for (size_t at = 8; at < rig.streams().size(); ++at) null_driver::hold(rig.streams()[at]);
     launch(low);  // the streams before are those of the high level
     rig.turn(20);
-    for (int i = 0; i < 100; ++i) launch(high);
-    rig.while_turning([&] { CHECK_EQUAL(high->synchronize(), 0); });
+    for (int row = 0; row < 8; ++row) {  // until it is known to wait, and after how many
+        for (int i = 0; i < 100; ++i) launch(high);
+        rig.while_turning([&] { CHECK_EQUAL(high->synchronize(), 0); });
+    }
     hold_all(rig);
     for (int i = 0; i < 100; ++i) launch(high);
+    rig.settle();  // by now it has found that there is no room
     std::thread releaser([&] {
+        // Who comes to wait for what is over was not delayed.
+        while (__atomic_load_n(&high.outbox->waiters, __ATOMIC_ACQUIRE) == 0) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         release_all(rig);
     });
