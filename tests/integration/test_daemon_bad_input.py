@@ -141,7 +141,7 @@ def test_too_many_connections(stopped_daemon: Daemon) -> None:
     assert isinstance(kept[1].ask(p.GetStatus()), p.Status)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=200) | st.sampled_from(p.REQUESTS).map(lambda kind: kind), max_size=4))
 def test_random_clients_never_hurt_the_daemon(daemon: Daemon, pieces: list[Any]) -> None:
     client = Client(daemon.socket, hello=False)

@@ -229,7 +229,7 @@ JSON = st.recursive(
     columns=st.permutations(COLUMNS),
     iters=st.integers(1, 4),
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_is_read_or_named(
     tmp_path: Path, row: int, place: int, value: Any, columns: list[str], iters: int
 ) -> None:

@@ -48,7 +48,7 @@ def driver() -> Any:
     return library
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(image=IMAGES)
 def test_any_image_is_loaded_or_refused(driver: Any, image: bytes) -> None:
     module = ctypes.c_void_p()

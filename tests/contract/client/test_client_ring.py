@@ -25,7 +25,6 @@ OPERATIONS = st.lists(
 
 @settings(
     max_examples=10,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
