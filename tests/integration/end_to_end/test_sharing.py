@@ -108,16 +108,21 @@ def test_a_trace_shows_every_kernel_with_device_times(daemon: Daemon, connect: C
     session = connect(name="traced", priority="low")
     client = daemon.client()
     assert client.ask(p.StartTrace()) == p.Done()
+    began = time.monotonic()
     flood(session, 10, 300_000)
     session.synchronize()
+    took = (time.monotonic() - began) / session.device.time_scale
     trace = client.ask(p.ReadTrace())
     kernels = [each for each in trace.operations if each.kind == "launch"]
     assert [each.name for each in kernels] == ["spin"] * 10
     for each in kernels:
         assert each.arrived_ns <= each.issued_ns
-        assert 290_000 < each.ended_ns - each.started_ns < 2_000_000
+        assert each.ended_ns - each.started_ns > 290_000
     starts = [each.started_ns for each in kernels]
     assert starts == sorted(starts)
+    # One comes behind the other, however late a busy machine issues it.
+    span = kernels[-1].ended_ns - starts[0]
+    assert sum(each.ended_ns - each.started_ns for each in kernels) < span + 20_000 < took * 1e9 + 40_000
 
 
 def test_profiles_are_learnt_and_kept_across_executors(daemon: Daemon, connect: Connect) -> None:
