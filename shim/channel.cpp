@@ -289,8 +289,7 @@ Status Channel::failed(char (*text)[FIKIT_ERROR_TEXT]) const {
     return status;
 }
 
-Status Channel::take_deferred() {
-    if (load_acquire(inbox_->deferred_count) == load_relaxed(deferred_taken_)) return status::success;
+Status Channel::take_new_deferred() {
     const Locked lock(deferred_mutex_);
     for (;;) {  // again when another error came in meanwhile
         const uint64_t count = load_acquire(inbox_->deferred_count);

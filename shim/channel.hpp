@@ -136,7 +136,11 @@ class Channel {
     // The sticky error, 0 while there is none; `text`, if given, gets its NUL-terminated explanation.
     Status failed(char (*text)[FIKIT_ERROR_TEXT] = nullptr) const;
     // The asynchronous error that was not reported yet, or success.
-    Status take_deferred();
+    [[gnu::always_inline]] Status take_deferred() {
+        if (load_acquire(inbox_->deferred_count) == load_relaxed(deferred_taken_)) [[likely]]
+            return status::success;
+        return take_new_deferred();
+    }
     // The explanation of the one taken last.
     void deferred_text(char (&text)[FIKIT_ERROR_TEXT]);
     // Ends the session from this side. The mappings stay until the destructor.
@@ -163,6 +167,7 @@ class Channel {
     Status make_room(uint32_t bytes, int64_t deadline);
     Status wait(bool (*done)(const void*), const void* context, int64_t deadline, Patience patience) const;
     bool hung_up() const;
+    Status take_new_deferred();
     Status await_answer();
     Status drop_answer();
     Status answer(Reply& reply, int* descriptor);

@@ -232,7 +232,7 @@ bool Producer::nothing_before(uint32_t stream) const {
     return all_passed(stream);
 }
 
-// Somebody asked whether the step is over.
+// Somebody asked whether the step is over: what is told.
 [[gnu::noinline]] Status Producer::asked(uint32_t stream, uint64_t step, Status answer) {
     const uint64_t place = uint64_t{stream} << step_bits | step;
     if (answer == status::not_ready) {
@@ -241,7 +241,7 @@ bool Producer::nothing_before(uint32_t stream) const {
         store_relaxed(asked_, uint64_t{0});
         if (step == load_relaxed(streams_[stream].steps)) waited(FIKIT_WAITED);
     }
-    return answer;
+    return answer == status::success ? channel_.take_deferred() : answer;
 }
 
 Status Producer::stream_query(uint32_t stream) {
@@ -249,7 +249,7 @@ Status Producer::stream_query(uint32_t stream) {
     if (const Status status = channel_.usable()) return status;
     if (nothing_before(stream)) {
         if (load_relaxed(asked_) != 0) [[unlikely]]
-            asked(stream, load_relaxed(streams_[stream].steps), status::success);
+            return asked(stream, load_relaxed(streams_[stream].steps), status::success);
         return channel_.take_deferred();
     }
     const uint64_t before = load_relaxed(steps_);
@@ -466,9 +466,9 @@ inline Status Producer::event_status(uint32_t event, uint64_t& recorded) const {
 
 Status Producer::event_query(uint32_t event) {
     uint64_t recorded = 0;
-    Status answer = event_status(event, recorded);
+    const Status answer = event_status(event, recorded);
     if (answer == status::not_ready || load_relaxed(asked_) != 0) [[unlikely]]
-        answer = asked(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, answer);
+        return asked(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, answer);
     return answer == status::success ? channel_.take_deferred() : answer;
 }
 
