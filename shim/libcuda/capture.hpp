@@ -65,7 +65,7 @@ class Captures {
     CUresult unsafe() { return none() ? CUDA_SUCCESS : refuse_unsafe(); }
     // An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is
     // over or has failed it tells nothing.
-    CUresult refuse(const Event& event);
+    [[gnu::noinline]] CUresult refuse(const Event& event);
     // A call that is about all of a context's streams.
     CUresult forbid_all(const Context& context) { return none() ? CUDA_SUCCESS : refuse_all(context); }
 

@@ -40,11 +40,15 @@ void show_failed_assertions(Status error, const char* text);
     return CUDA_SUCCESS;
 }
 
-// What a call returns that would say that work is over: once, what went wrong with it behind the program's
-// back.
+// What went wrong behind the program's back, once.
+[[gnu::noinline]] inline CUresult take_failure(Device& device) {
+    return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
+}
+
+// What a call returns that would say that work is over.
 [[gnu::always_inline]] inline CUresult told(Device& device, CUresult result) {
     if (result == CUDA_SUCCESS && load_relaxed(device.failure) != 0) [[unlikely]]
-        return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
+        return take_failure(device);
     return result;
 }
 
