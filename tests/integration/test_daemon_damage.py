@@ -309,10 +309,10 @@ UNREACHABLE = """
 from fikitd.errors import Unavailable
 from fikitd.jobs.jobs import Jobs
 kill = Jobs.kill
-async def kill_but_the_first(self, job, number, grace_ms):
+async def kill_but_the_first(self, job, number, grace_ms, why):
     if job.number == 1:
         raise Unavailable("out of reach")
-    await kill(self, job, number, grace_ms)
+    await kill(self, job, number, grace_ms, why)
 Jobs.kill = kill_but_the_first
 """
 
