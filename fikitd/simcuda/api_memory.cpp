@@ -250,7 +250,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
                 return CUDA_ERROR_INVALID_VALUE;
             }
             *pitch = (width + 511) / 512 * 512;
-            if (*pitch < width || height > ~std::size_t{0} / *pitch) return CUDA_ERROR_OUT_OF_MEMORY;
+            if (*pitch < width || height > ~std::size_t{0} / *pitch) return CUDA_ERROR_INVALID_VALUE;
             return allocate(driver, context, device, *pitch * height, address);
         });
 }

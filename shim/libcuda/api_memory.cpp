@@ -137,10 +137,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
     if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
     if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
     size_t bytes = 0;
-    bool impossible = __builtin_add_overflow(width, pitch_step - 1, pitch);
+    if (__builtin_add_overflow(width, pitch_step - 1, pitch)) return CUDA_ERROR_INVALID_VALUE;
     *pitch -= *pitch % pitch_step;
-    impossible = __builtin_mul_overflow(*pitch, height, &bytes) || impossible;
-    return allocate(current_device(), address, impossible ? SIZE_MAX : bytes);
+    if (__builtin_mul_overflow(*pitch, height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+    return allocate(current_device(), address, bytes);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {

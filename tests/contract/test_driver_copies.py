@@ -226,12 +226,13 @@ def test_zero_bytes_are_nothing(cuda: Cuda) -> None:
 
 
 def test_more_bytes_than_there_are_addresses(cuda: Cuda, fails: Check) -> None:
-    """Such as a length that was counted down below 0."""
+    """Such as a length that was counted down below 0. An H200 starts such a fill, and its context ends."""
     start, target = cuda.cuMemAlloc(1 << 12), cuda.cuMemAlloc(1 << 12)
     host = ctypes.create_string_buffer(16)
     for length in (2**64 - 1, 2**64 - 8, 2**64 - int(start)):
-        fails("INVALID_VALUE", cuda.cuMemsetD8, start, 1, length)
-        fails("INVALID_VALUE", cuda.cuMemsetD2D8, start, length, 1, 1, 2)
+        if cuda.simulated:
+            fails("INVALID_VALUE", cuda.cuMemsetD8, start, 1, length)
+            fails("INVALID_VALUE", cuda.cuMemsetD2D8, start, length, 1, 1, 2)
         fails("INVALID_VALUE", cuda.cuMemcpyDtoD, target, start, length)
         fails("INVALID_VALUE", cuda.cuMemcpyHtoD, start, ctypes.addressof(host), length)
     cuda.cuMemFree(start)

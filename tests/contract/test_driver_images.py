@@ -411,6 +411,9 @@ def test_handles_of_what_is_gone(cuda: Cuda, fails: Check) -> None:
     cuda.cuModuleUnload(other)
 
 
+@pytest.mark.skipif(
+    os.environ.get("FIKIT_TEST_DEVICE") == "real", reason="an H200's driver cuts such decimals itself"
+)
 def test_numbers_whose_decimals_the_program_s_locale_writes_otherwise(
     cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
