@@ -70,6 +70,14 @@ bool has_memory(const Graph& graph) {
     });
 }
 
+bool only_empty(const Graph& graph) {
+    return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+        const auto* const child = std::get_if<ChildCommand>(&node->command);
+        return std::holds_alternative<EmptyCommand>(node->command) ||
+               (child != nullptr && only_empty(*child->graph));
+    });
+}
+
 bool can_be_copied(const Graph& graph) {
     const bool decides = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
         return std::holds_alternative<ConditionalCommand>(node->command);

@@ -105,6 +105,8 @@ void settle_graph_memory(Driver& driver);
 // Whether nodes of the graph, or inside them, allocate or free: it cannot be copied then, nor lose a node or
 // an edge, and has one executable at a time.
 bool has_memory(const Graph& graph);
+// Whether it has empty nodes alone, its children too.
+bool only_empty(const Graph& graph);
 // Memory and conditions are one graph's.
 bool can_be_copied(const Graph& graph);
 

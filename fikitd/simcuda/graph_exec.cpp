@@ -385,7 +385,7 @@ CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
     const bool frees = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     if (!frees && !memory_is_free(*exec.graph)) return CUDA_ERROR_INVALID_VALUE;
     driver.charge(model::call::graph_launch);
-    if (exec.graph->nodes.empty()) return CUDA_SUCCESS;  // not even an action (H100)
+    if (only_empty(*exec.graph)) return CUDA_SUCCESS;  // not even an action (H200)
     const auto submission = std::make_shared<Submission>(driver, exec.shared_from_this(), stream);
     std::vector<Dependency> after = driver.order(stream);
     if (exec.last) after.push_back({exec.last, false});

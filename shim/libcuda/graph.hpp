@@ -202,6 +202,7 @@ struct Executable {
     uint32_t number = 0;           // there; 0: it is not
     bool changed = true;           // since the executor got it
     bool whole = false;            // it can be one operation
+    bool acts = false;             // has other nodes than empty ones and children
     bool alone = false;            // has occupied
 
     ~Executable();

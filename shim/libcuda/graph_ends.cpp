@@ -14,7 +14,8 @@ Executable::~Executable() {
 // CUDA driver API, cuGraphLaunch: ordered behind all earlier launches of the graph, in whatever stream. The
 // driver sees to that for what it has got; what waits in another stream may not have come to it yet.
 CUresult Executable::order_launch(uint32_t stream) const {
-    if (launched_ == 0 || launched_in_ == stream) return CUDA_SUCCESS;
+    // A graph of empty nodes alone is no action of its stream; one whose kernels are all disabled is (H200).
+    if (!acts || launched_ == 0 || launched_in_ == stream) return CUDA_SUCCESS;
     if (launched_on_ == &device_of(stream))
         return result_of(launched_on_->producer->event_wait(launched_, stream_number(stream)));
     const bool waits = launched_on_->producer->event_status(launched_) == status::not_ready;
@@ -22,8 +23,7 @@ CUresult Executable::order_launch(uint32_t stream) const {
 }
 
 CUresult Executable::note_launch(uint32_t stream) {
-    // A graph with nodes is an action of its stream, whatever they do; one without is none, as on an H100.
-    if (graph->nodes.size() == 0) return CUDA_SUCCESS;
+    if (!acts && !graph->keeps_objects()) return CUDA_SUCCESS;
     launched_in_ = stream;
     Device& here = device_of(stream);
     if (launched_on_ != &here) {

@@ -67,6 +67,9 @@ CUresult Executable::arrange() {
     memory.clear();
     const List<Node*> none;
     if (const CUresult result = put_in_order(*graph, none, order); result != CUDA_SUCCESS) return result;
+    acts = false;
+    for (Node* const node : order)
+        acts = acts || (node->type != CU_GRAPH_NODE_TYPE_EMPTY && node->type != CU_GRAPH_NODE_TYPE_GRAPH);
     for (Node* const node : order)
         if ((node->memory != nullptr || node->freed != 0) && !memory.add(node))
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -68,7 +68,7 @@ done(driver.cuCtxSynchronize())
 print([read(place) for place in places])
 
 # A wait of the default stream, if only for what is over, comes between what blocking streams do, and so does
-# a graph whose nodes do nothing; a wait for what never was, and a graph without nodes, do not.
+# a graph whose kernels are disabled; a wait for what never was, and a graph of empty nodes or none, do not.
 gate = int(done(driver.cuMemHostAlloc(8, 0)))
 held, seen = (ctypes.c_uint32.from_address(gate + 4 * number) for number in range(2))
 never = done(driver.cuEventCreate(0))
@@ -76,12 +76,24 @@ empty = done(driver.cuGraphInstantiate(done(driver.cuGraphCreate(0)), 0))
 graph = done(driver.cuGraphCreate(0))
 done(driver.cuGraphAddEmptyNode(graph, [], 0))
 idle = done(driver.cuGraphInstantiate(graph, 0))
+outer = done(driver.cuGraphCreate(0))
+done(driver.cuGraphAddChildGraphNode(outer, [], 0, graph))
+nested = done(driver.cuGraphInstantiate(outer, 0))
+shape = driver.CUDA_KERNEL_NODE_PARAMS()
+shape.func = done(driver.cuModuleGetFunction(module, b"nothing"))
+shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1
+graph = done(driver.cuGraphCreate(0))
+node = done(driver.cuGraphAddKernelNode(graph, [], 0, shape))
+disabled = done(driver.cuGraphInstantiate(graph, 0))
+done(driver.cuGraphNodeSetEnabled(disabled, node, 0))
 other = done(driver.cuStreamCreate(0))
 for act in (
     lambda: driver.cuStreamWaitEvent(0, untimed, 0),
     lambda: driver.cuStreamWaitEvent(0, never, 0),
     lambda: driver.cuGraphLaunch(empty, 0),
     lambda: driver.cuGraphLaunch(idle, 0),
+    lambda: driver.cuGraphLaunch(nested, 0),
+    lambda: driver.cuGraphLaunch(disabled, 0),
 ):
     held.value = seen.value = 0
     done(driver.cuMemsetD32(memory, 0, 1))
@@ -94,19 +106,20 @@ for act in (
     done(driver.cuCtxSynchronize())
     print(seen.value)
 
-# Launches of one graph come one behind another, in whatever streams.
-held.value = 0
-done(driver.cuMemsetD32(memory, 0, 1))
-done(driver.cuStreamWaitValue32(free, gate, 1, 0))
-add(free, 1)
-done(driver.cuGraphLaunch(idle, free))
+# Launches of one graph come one behind another, in whatever streams, unless it has empty nodes alone.
 second = done(driver.cuStreamCreate(1))
-done(driver.cuGraphLaunch(idle, second))
-done(driver.cuMemcpyAsync(gate + 4, memory, 4, second))
-time.sleep(0.03)
-held.value = 1
-done(driver.cuCtxSynchronize())
-print(seen.value)
+for graph in (idle, nested, disabled):
+    held.value = seen.value = 0
+    done(driver.cuMemsetD32(memory, 0, 1))
+    done(driver.cuStreamWaitValue32(free, gate, 1, 0))
+    add(free, 1)
+    done(driver.cuGraphLaunch(graph, free))
+    done(driver.cuGraphLaunch(graph, second))
+    done(driver.cuMemcpyAsync(gate + 4, memory, 4, second))
+    time.sleep(0.03)
+    held.value = 1
+    done(driver.cuCtxSynchronize())
+    print(seen.value)
 
 # So does what the host itself copies for a blocking stream come behind the default one's work.
 add(0, 1)  # so that it is loaded
