@@ -43,7 +43,7 @@ _MOST_NAME: Final = 100
 def run(
     *,
     socket: str,
-    gpu: int | None,
+    gpu: int | str | None,
     seconds: float | None,
     as_json: bool,
     output: Path,

@@ -18,7 +18,7 @@ from fikit.protocol import PRIORITIES, Submit
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
-from fikitctl.quantities import GPUS, NAME, PRIORITY, SIZE, parse_gpu
+from fikitctl.quantities import GPUS, NAME, PRIORITY, SIZE, gpu_named
 
 Gpus = list[int | str] | Literal["all"]
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
@@ -141,7 +141,7 @@ def _gpus_with(gpus: Gpus, environment: dict[str, str]) -> Gpus:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus or not visible or environment.get("CUDA_VISIBLE_DEVICES") != visible:
         return gpus
-    named = [parse_gpu(word) for word in visible.split(",")]
+    named = [gpu_named(word) for word in visible.split(",")]
     kind = type(named[0])
     shown = [gpu for gpu in itertools.takewhile(lambda gpu: type(gpu) is kind, named) if gpu is not None]
     if shown:

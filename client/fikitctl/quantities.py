@@ -84,13 +84,21 @@ def parse_gpus(text: str) -> list[int | str] | Literal["all"]:
     """The GPUs of ``0``, ``1,0``, ``GPU-8932f937`` or ``all``; none of an empty text."""
     if text == "all":
         return "all"
-    gpus = [parse_gpu(word) for word in text.split(",")] if text else []
+    gpus = [gpu_named(word) for word in text.split(",")] if text else []
     if any(gpu is None for gpu in gpus):
         raise ValueError(f"{text!r} is no list of GPUs: write it like 0, 1,0, GPU-8932f937 or all")
     return [gpu for gpu in gpus if gpu is not None]
 
 
-def parse_gpu(word: str) -> int | str | None:
+def parse_gpu(text: str) -> int | str:
+    """The GPU of ``0`` or ``GPU-8932f937``."""
+    gpu = gpu_named(text)
+    if gpu is None:
+        raise ValueError(f"{text!r} is no GPU: write it like 0 or GPU-8932f937")
+    return gpu
+
+
+def gpu_named(word: str) -> int | str | None:
     """One by its index, or by how its UUID begins, or by all of that behind MIG-; None: it is neither."""
     if re.fullmatch("[0-9]{1,9}", word):
         return int(word)
@@ -138,6 +146,7 @@ DURATION: Final = _Parsed("duration", parse_duration)
 PRIORITY: Final = _Parsed("priority", parse_priority)
 GRACE: Final = _Parsed("duration", parse_grace)
 NAME: Final = _Parsed("text", parse_name)
+GPU: Final = _Parsed("gpu", parse_gpu)
 GPUS: Final = _Parsed("gpus", parse_gpus)
 SIGNAL: Final = _Parsed("signal", parse_signal)
 

@@ -22,6 +22,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     "killed": frozenset(),
     "lost": frozenset(),
 }
+_MOST_DIGITS: Final = 15
 OVER: Final = frozenset(state for state, after in TRANSITIONS.items() if not after)
 
 
@@ -128,6 +129,7 @@ def checked(job: Job, number: int) -> Job:
 
 
 def job_number(job: str) -> int | None:
-    """The number in a job's identifier; None when it is none."""
+    """The number in a job's identifier; None when it is none, as one that leaves none for later jobs."""
     kind, _, number = job.partition("-")
-    return int(number) if kind == "job" and number.isascii() and number.isdigit() else None
+    whole = kind == "job" and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    return int(number) if whole else None

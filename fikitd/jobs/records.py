@@ -56,7 +56,7 @@ class JobRecords:
             else:  # its submission was not completed
                 await self._processes.remove(job)
         statement = "SELECT value FROM settings WHERE name=?"
-        highest = await self._store.readable(statement, lambda row: int(row[0]), (LAST_JOB,))
+        highest = await self._store.readable(statement, lambda row: _number(f"job-{row[0]}"), (LAST_JOB,))
         self._next = 1 + max([await self._processes.highest(), *highest, *self.known])
         self._ended = max((job.ended_as for job in self.known.values()), default=0)
 
@@ -145,6 +145,14 @@ def surplus(over: list[Job], most: int, taken: Mapping[int, int], room: int) -> 
         bytes_of[most_of] -= taken[job.number]
         forgotten.append(job)
     return forgotten
+
+
+def _number(job: str) -> int:
+    """Raises ValueError: it is no job's, as if a bit has flipped."""
+    number = job_number(job)
+    if number is None:
+        raise ValueError(f"{job} is no job")
+    return number
 
 
 def saving(job: Job) -> list[tuple[str, tuple[Any, ...]]]:

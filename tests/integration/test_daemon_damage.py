@@ -120,7 +120,8 @@ def test_a_job_whose_record_cannot_be_read_is_known_from_its_directory(stopped_d
     assert again.ask(p.Wait(job=runs)).job.exit_code == 137
 
 
-def test_what_a_flipped_bit_makes_unreadable_is_left_out(stopped_daemon: Daemon) -> None:
+@pytest.mark.parametrize("last", ["1x", str(2**63), "-1"])
+def test_what_a_flipped_bit_makes_unreadable_is_left_out(stopped_daemon: Daemon, last: str) -> None:
     client = stopped_daemon.start().client()
     kernel = p.ProfileRecord(
         function="whole", module="ab", device="double", grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0,
@@ -136,7 +137,7 @@ def test_what_a_flipped_bit_makes_unreadable_is_left_out(stopped_daemon: Daemon)
         "UPDATE profiles SET module=CAST(x'ff' AS TEXT) WHERE function='text'",
         "UPDATE profiles SET samples='many' WHERE function='number'",
         "UPDATE settings SET value=CAST(x'6dff' AS TEXT)",
-        "INSERT INTO settings VALUES ('last_job', '1x')",
+        f"INSERT INTO settings VALUES ('last_job', '{last}')",
         "INSERT INTO tenants VALUES ('x', 0, x'80')",
     ):
         connection.execute(statement)

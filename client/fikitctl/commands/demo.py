@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from fikitctl.invocation import Invocation
-from fikitctl.quantities import DURATION
+from fikitctl.quantities import DURATION, GPU
 from fikitctl.verb import Verb
 
 
@@ -21,7 +21,7 @@ from fikitctl.verb import Verb
         "fikitctl demo --high resnet50_inf --low resnet50_train --seconds 5s",
     ],
 )
-@click.option("-g", "--gpu", type=click.IntRange(min=0), help="Its index; else the first that is served.")
+@click.option("-g", "--gpu", type=GPU, help="Its index or UUID; else the first that is served.")
 @click.option(
     "-s",
     "--seconds",
@@ -55,7 +55,7 @@ from fikitctl.verb import Verb
 @click.pass_obj
 def demo(
     invocation: Invocation,
-    gpu: int | None,
+    gpu: int | str | None,
     seconds: float | None,
     output: Path,
     high: str,

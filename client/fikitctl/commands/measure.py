@@ -18,6 +18,7 @@ from fikitctl.commands.run import run_job
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
+from fikitctl.served import is_meant
 from fikitctl.verb import Verb
 
 _SETTLE_SECONDS: Final = 5.0
@@ -61,9 +62,7 @@ def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int
 def _may_get(request: Submit, gpu: GpuRecord) -> bool:
     if not request.gpus or request.gpus == "all":
         return True
-    return any(
-        gpu.uuid.startswith(each) if isinstance(each, str) else gpu.index == each for each in request.gpus
-    )
+    return any(is_meant(gpu, each) for each in request.gpus)
 
 
 def _await_sessions(invocation: Invocation, job: str) -> None:

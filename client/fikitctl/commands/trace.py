@@ -21,7 +21,7 @@ from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation, lift_deadline, note
 from fikitctl.leaving import handled
 from fikitctl.output import print_json
-from fikitctl.quantities import DURATION
+from fikitctl.quantities import DURATION, GPU
 from fikitctl.served import served
 from fikitctl.verb import Verb
 
@@ -41,13 +41,13 @@ _READ_SECONDS: Final = 0.2
         "fikitctl trace --seconds 500ms --output - | gzip > trace.json.gz",
     ],
 )
-@click.option("-g", "--gpu", type=click.IntRange(min=0), help="Its index; else the first that is served.")
+@click.option("-g", "--gpu", type=GPU, help="Its index or UUID; else the first that is served.")
 @click.option(
     "-s", "--seconds", type=DURATION, default="5s", show_default=True, help="How long; Ctrl-C ends it."
 )
 @click.option("-o", "--output", type=click.File("wb", lazy=True), default=_FILE, show_default=True)
 @click.pass_obj
-def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[bytes]) -> None:
+def trace(invocation: Invocation, gpu: int | str | None, seconds: float, output: IO[bytes]) -> None:
     """Record what a GPU does and write it as Chrome JSON.
 
     Open the file at ui.perfetto.dev: a track for each stream of each session, gate waits above it, and
@@ -110,7 +110,7 @@ class _Recording:
     def read(self, control: Connection, gpu: int, seconds: float) -> None:
         """Read now and then, so that the ring of what is recorded does not run over, and to the end at last.
 
-        Ctrl-C may come while we ask, and must not cost what was recorded; a second one is impatience.
+        Ctrl-C or SIGTERM may come while we ask, and must not cost what was recorded; again is impatience.
         """
         self.gpu = gpu
         control.request(StartTrace(gpu=gpu))
@@ -119,9 +119,10 @@ class _Recording:
         def stop(number: int, _frame: FrameType | None) -> None:
             nonlocal stopped
             stopped = True
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, before[number])
 
-        with handled(stop, signal.SIGINT):
+        before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        with handled(stop, *before):
             while not over or self.parts[-1].more:
                 if not (self.parts and self.parts[-1].more):
                     threading.Event().wait(max(0.0, min(_READ_SECONDS, end - time.monotonic())))

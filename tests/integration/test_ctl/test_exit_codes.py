@@ -276,12 +276,13 @@ def test_a_trace_is_not_recorded_for_a_directory(daemon: Daemon, fikitctl: Fikit
     assert daemon.received == []
 
 
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_a_trace_that_is_ended_while_the_daemon_is_asked_is_written(
-    daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path
+    daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path, ended_by: signal.Signals
 ) -> None:
     def interrupted(request: protocol.ReadTrace) -> protocol.Trace:
         if not request.stop:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), ended_by)
         return protocol.Trace(operations=[], dropped=0)
 
     daemon.script |= {

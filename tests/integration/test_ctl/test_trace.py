@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fikit import protocol
+from msgspec.structs import replace
 
 from tests.integration.test_ctl.conftest import Fikitctl, ScriptedDaemon
 from tests.integration.test_ctl.test_top import GPU
@@ -38,6 +39,20 @@ def test_what_was_recorded_is_written(
     assert json.loads(file.read_bytes())["otherData"]["operations"] == 1
     # Nothing was recorded of this one.
     assert fikitctl("trace", "--seconds", "1h", "--json", *limit)[:2] == (code, "")
+
+
+@pytest.mark.parametrize(("named", "code", "asked"), [("GPU-f00d", 0, 1), ("1", 0, 1), ("GPU-f1", 4, None)])
+def test_a_gpu_is_told_by_its_index_or_uuid(
+    daemon: ScriptedDaemon, fikitctl: Fikitctl, tmp_path: Path, named: str, code: int, asked: int | None
+) -> None:
+    daemon.script |= {
+        protocol.ListGpus: protocol.Gpus(gpus=[GPU, replace(GPU, index=1, uuid="GPU-f00d-2")]),
+        protocol.StartTrace: protocol.Done(),
+        protocol.ReadTrace: protocol.Trace(operations=[], dropped=0),
+    }
+    file = str(tmp_path / "trace.json")
+    assert fikitctl("trace", "--gpu", named, "--seconds", "1ms", "--output", file).code == code
+    assert [each.gpu for each in daemon.of(protocol.StartTrace)] == [asked] * (asked is not None)
 
 
 def test_a_session_that_the_daemon_has_forgotten(
