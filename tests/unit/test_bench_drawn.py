@@ -50,3 +50,14 @@ def test_what_is_overdue_beside_another_high_program_is_not_over_yet() -> None:
         result = replayer.compare(high, low, Setup(seconds=2.0, warmup=3.0, seed=seed))
         assert result["hp_p99_ratio"] < 1.15, result
         assert result["lp_of_bound"] > 0.5, result
+
+
+def test_who_comes_behind_another_high_program_waits_as_long_as_that_one() -> None:
+    # The low kernels leave room for those of `quick`, but not for those of `wide`, behind which they come:
+    # p99 1.46.
+    high, low = ["wide", "quick"], ["fill"]
+    replayer = Replayer(load_workloads([*high, *low], TRACES / "queue.json.gz"))
+    for seed in (1, 4):
+        result = replayer.compare(high, low, Setup(seconds=2.0, warmup=1.0, seed=seed))
+        assert result["hp_p99_ratio"] < 1.08, result
+        assert result["lp_of_bound"] > 0.7, result

@@ -116,6 +116,7 @@
 #include "interference.hpp"
 #include "levels.hpp"
 #include "outlasted.hpp"
+#include "queue.hpp"
 #include "sequence.hpp"
 
 namespace fikit::scheduling {
@@ -213,8 +214,9 @@ class Fikit final : public Levels {
     static constexpr uint32_t long_row = 6;      // launches
     static constexpr uint32_t most_unmet = 64;   // waits
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
-    static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
-    static constexpr unsigned at_once = 16;      // of them; then it may turn out that there is no hope
+    static constexpr unsigned foresight = 1024;    // launches of a high session that are looked ahead
+    static constexpr unsigned at_once = 16;        // of them; then it may turn out that there is no hope
+    static constexpr unsigned queued_before = 64;  // of another's: what waits there may be before its own
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
@@ -416,7 +418,9 @@ class Fikit final : public Levels {
     void hindered(const Plan& plan);
     void learn_hindrance(High& high, uint32_t end, Nanoseconds late) const;
     template <bool any>
-    Foreseen excess(const High& high, const Plan& plan, Nanoseconds now) const;
+    Foreseen excess(const High& high, const Plan& plan, const Queues& others, Nanoseconds now) const;
+    void queue(const Plan& plan, Nanoseconds now) const;
+    Queues ahead_of(unsigned number) const;
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     static bool is_hopeless(const High& high, uint32_t position, Nanoseconds late);
@@ -463,9 +467,10 @@ class Fikit final : public Levels {
 
     std::unique_ptr<Sequence[]> sequences_;
     std::array<High, predictors> highs_{};
-    std::array<High*, max_sessions> places_{};  // in highs_; nullptr: it is not predicted
-    unsigned used_ = 0;                         // bits of highs_
-    bool graphs_ = false;                       // one of them has launched a graph
+    mutable std::array<Queues, predictors> queues_;  // beside the candidate that is being placed
+    std::array<High*, max_sessions> places_{};       // in highs_; nullptr: it is not predicted
+    unsigned used_ = 0;                              // bits of highs_
+    bool graphs_ = false;                            // one of them has launched a graph
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Nanoseconds, max_sessions> spared_{};  // the program, by each launch

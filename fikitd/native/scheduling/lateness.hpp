@@ -92,11 +92,18 @@ struct Fikit::Course {
     Nanoseconds alone, end, held;
     unsigned run = 0;  // what is on the GPU at `end`
     Nanoseconds until = 0, first_until = 0;
+    Queues ahead;
     bool side_by_side = false;
     std::array<Sequence::Course, any ? streams_told_apart : 0> streams;
 
-    Course(const Fikit& all, const High& of, const Plan& plan, Nanoseconds now)
-        : policy(all), high(of), candidate(plan), alone(of.alone), end(of.end), held(of.sequence->held()) {
+    Course(const Fikit& all, const High& of, const Plan& plan, const Queues& others, Nanoseconds now)
+        : policy(all),
+          high(of),
+          candidate(plan),
+          alone(of.alone),
+          end(of.end),
+          held(of.sequence->held()),
+          ahead(others) {
         if (policy.runs_ > 0) until = first_until = std::max(now, policy.running(0).plan.end);
         if constexpr (any)
             if ((side_by_side = of.side_by_side())) streams = of.sequence->courses();
@@ -170,10 +177,14 @@ struct Fikit::Course {
             return;
         }
         const bool before = run < policy.runs_;
-        if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
-        if ((!before || start + later >= candidate.from) && start < candidate.end)
-            longer = std::max(
-                longer, policy.delay(candidate, next, candidate.end - std::max(start, candidate.start)));
+        if (before)
+            longer = std::max(policy.delay(policy.running(run).plan, next, until - start),
+                              ahead.running.behind(start, until - start));
+        if ((!before || start + later >= candidate.from) && start < candidate.end) {
+            const Nanoseconds left = candidate.end - std::max(start, candidate.start);
+            longer =
+                std::max({longer, policy.delay(candidate, next, left), ahead.candidate.behind(start, left)});
+        }
         end += longer;
     }
 
@@ -234,7 +245,7 @@ inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds unti
 // delayed more than is allowed, at the worst of its waits?
 template <bool any>
 [[gnu::noinline]] inline Fikit::Foreseen Fikit::excess(const High& high, const Plan& plan,
-                                                       Nanoseconds now) const {
+                                                       const Queues& others, Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
     if (sequence.size() == 0 || is_silent(high, now, plan.end)) return {0, 0};
     Nanoseconds most = high.allowed;
@@ -254,7 +265,7 @@ template <bool any>
             most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) * (once ? 4 : 1) / 2;
     }
     const bool known = sequence.known();
-    Course<any> course(*this, high, plan, now);
+    Course<any> course(*this, high, plan, others, now);
     Nanoseconds allowed = most - high.spent, worst = -high.bound;
     uint32_t position = sequence.size() - high.outstanding;
     // Other high sessions' work may be before it, and nobody foresees that.
@@ -311,6 +322,44 @@ template <bool any>
     return {std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed), seen};
 }
 
+// What of each high session's launches finds no room before the candidate ends.
+[[gnu::noinline]] inline void Fikit::queue(const Plan& plan, Nanoseconds now) const {
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        const unsigned number = std::countr_zero(left);
+        const High& high = highs_[number];
+        const Sequence& sequence = *high.sequence;
+        Queues& queue = queues_[number] = {};
+        const auto beside_running = [&](const Sequence::Launch& launch, Nanoseconds at) {
+            if (runs_ > 0) queue.running.meets(stall(running(0).plan, launch, running(0).plan.length), at);
+        };
+        for (uint32_t position = sequence.size() - high.outstanding; position < sequence.size(); ++position)
+            beside_running(sequence.at(position), 0);
+        if (!sequence.known()) continue;
+        Nanoseconds issued = sequence.last().at;
+        uint32_t position = sequence.next();
+        for (unsigned seen = 0; seen < queued_before; ++seen, ++position) {
+            if (position == sequence.size()) position -= sequence.period();
+            const Sequence::Launch& launch = sequence.at(position);
+            issued = std::max(issued + launch.gap - launch.doubt(), now);
+            const Nanoseconds at = issued + Sequence::latency;
+            if (at >= plan.end) break;
+            beside_running(launch, at);
+            queue.candidate.meets(stall(plan, launch, plan.length), at);
+        }
+    }
+}
+
+// What of that the launches of one of them may be behind.
+inline Queues Fikit::ahead_of(unsigned number) const {
+    Queues before;
+    for (unsigned left = used_ & ~(1u << number); left != 0; left &= left - 1) {
+        const Queues& other = queues_[std::countr_zero(left)];
+        before.running.joins(other.running);
+        before.candidate.joins(other.candidate);
+    }
+    return before;
+}
+
 // Most candidates need no walk. All launches that come before they end, each delayed as much as any can be,
 // but together by no more than the time until then, are late by no more than the slack absorbs, or than is
 // allowed in any case.
@@ -339,14 +388,20 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)
         return false;
+    const bool several = (used_ & (used_ - 1)) != 0;
+    bool queued = false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
-        const High& high = highs_[std::countr_zero(left)];
+        const unsigned number = std::countr_zero(left);
+        const High& high = highs_[number];
         if (high.kept_free && (high.outstanding > 0 ||
                                (high.side_by_side() && now - high.end < bounds_.high_memory))) [[unlikely]]
             return false;
         if (plainly_fits(high, plan, now)) continue;
+        if (several && !std::exchange(queued, true)) queue(plan, now);
+        const Queues others = several ? ahead_of(number) : Queues{};
         const bool any = high.graph_wait != 0 || high.side_by_side();
-        const Foreseen told = any ? excess<true>(high, plan, now) : excess<false>(high, plan, now);
+        const Foreseen told =
+            any ? excess<true>(high, plan, others, now) : excess<false>(high, plan, others, now);
         if (told.excess <= 0) continue;
         foreseen_ += told.launches;
         return false;
