@@ -158,6 +158,16 @@ void kernels_of_a_step_are_measured_in_different_ones() {
 
 // Of long kernels, few of which are launched, each tells until the window is full, as that takes little of
 // the time: what was learnt in a bad moment is soon forgotten.
+void the_one_launch_of_a_step_that_lasts_longer_is_found() {
+    for (int launches = 2; launches < 10; ++launches)
+        for (int longer = 0; longer < launches; ++longer) {
+            KernelEntry entry;
+            for (int launch = 0; launch < 20 * launches; ++launch)
+                if (entry.sample_now()) entry.measured(launch % launches == longer ? 1'400'000 : 400'000);
+            CHECK(entry.mixed || entry.work.longest == 1'400'000);
+        }
+}
+
 void long_kernels_are_soon_known() {
     KernelEntry entry;
     for (const Nanoseconds duration : {12'900'000, 3'340'000, 3'340'000, 12'900'000, 3'340'000})
@@ -400,6 +410,7 @@ int main(int count, char** arguments) {
         CASE(work_of_the_other_side_is_summed),
         CASE(sampling_becomes_rare),
         CASE(kernels_of_a_step_are_measured_in_different_ones),
+        CASE(the_one_launch_of_a_step_that_lasts_longer_is_found),
         CASE(long_kernels_are_soon_known),
         CASE(launches_far_ahead_are_not_all_measured),
         CASE(one_accident_is_not_what_to_expect),
