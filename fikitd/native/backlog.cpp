@@ -257,12 +257,13 @@ bool Core::begin_values(Session& session) {
                                              writes.data(), 0);
     if (result == CUDA_SUCCESS)
         result = driver_.cuStreamWriteValue64_(stream.lane->stream, gate + offsetof(HostGate, passed),
-                                               ++stream.fences, CU_STREAM_WRITE_VALUE_DEFAULT);
+                                               stream.fences + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
     if (result != CUDA_SUCCESS) {
         check(session, result, "stream memory operation");
         record.count = 0;
         return true;
     }
+    ++stream.fences;
     const uint32_t left = record.count - upto - 1;
     std::memmove(session.head->bytes + sizeof record, session.head->values() + upto + 1,
                  left * sizeof(fikit_value));
@@ -350,10 +351,14 @@ bool Core::look_at_word(Session& session, SessionStream& stream, uint32_t handle
     return true;
 }
 
-bool Core::reads_words(const Session& session) const {
+// Has the GPU yet to pass a fence, or to read a word? Those are no steps, nor is what a stream writes before
+// it waits; all of that is over once the fence behind it is.
+bool Core::is_at_gates(const Session& session) const {
     return std::any_of(session.used.begin(), session.used.end(), [&](uint32_t handle) {
-        return __atomic_load_n(&session.host_gate[handle].read, __ATOMIC_ACQUIRE) <
-               session.streams[handle]->reads;
+        const HostGate& gate = session.host_gate[handle];
+        const SessionStream& stream = *session.streams[handle];
+        return __atomic_load_n(&gate.passed, __ATOMIC_ACQUIRE) < stream.fences ||
+               __atomic_load_n(&gate.read, __ATOMIC_ACQUIRE) < stream.reads;
     });
 }
 

@@ -408,7 +408,7 @@ void Core::end_session(Session& session, int error, const std::string& reason) {
 // Its work in flight ends, then a worker frees what it held, then it is gone.
 void Core::advance_ending(Session& session) {
     if (session.state == Session::State::draining) {
-        if (session.in_flight > 0 || reads_words(session) ||
+        if (session.in_flight > 0 || is_at_gates(session) ||
             session.worker_busy.load(std::memory_order_acquire))
             return;
         session.state = Session::State::releasing;

@@ -284,7 +284,7 @@ class Core {
     bool look_at_blocks(Session& session);
     bool is_over(Session& session, SessionStream& stream, uint32_t handle);
     bool look_at_word(Session& session, SessionStream& stream, uint32_t handle);
-    bool reads_words(const Session& session) const;
+    bool is_at_gates(const Session& session) const;
     bool will_record(uint32_t session, uint32_t event) const;
     void count_record(Session& session, const Operation& operation, bool put_off) const;
     void forget_backlog(Session& session);

@@ -129,6 +129,25 @@ void the_end_of_a_session_ends_its_waits() {
     works(rig, other);
 }
 
+// What it writes before it waits is no step, and may be behind another session's work that shares its lane.
+void the_end_of_a_session_waits_for_its_words() {
+    Rig rig(hand_turned(), 1);
+    Tenant other = rig.ready("b", 9);
+    hold_all(rig);
+    launch(other);
+    Tenant tenant = rig.attach("a", 9);
+    Words words(rig, tenant);
+    const fikit_value list[] = {words.put(0, 1), words.until(1, 1)};
+    CHECK_EQUAL(tenant->values(new_stream(tenant), list, 2), 0);
+    rig.take(tenant);
+    rig.while_turning([&] { CHECK(rig.core().end("a", 999, "as the operator wished")); });
+    rig.settle();
+    CHECK(rig.core().take_ended().empty());
+    release_all(rig);
+    CHECK_EQUAL(rig.wait_ended().id, "a");
+    works(rig, other);
+}
+
 void impossible_waits_are_refused() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -323,6 +342,7 @@ int main(int count, char** arguments) {
         CASE(endless_waits_hold_up_nobody_else),
         CASE(what_waits_is_not_high_priority_work),
         CASE(the_end_of_a_session_ends_its_waits),
+        CASE(the_end_of_a_session_waits_for_its_words),
         CASE(impossible_waits_are_refused),
         CASE(code_that_nothing_put_off_needs_is_unloaded_at_once),
         CASE(code_that_a_launch_put_off_needs_is_not_unloaded_before),
