@@ -192,6 +192,8 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                     Nanoseconds unfinished) {
+    if (entry.timer == InFlight::write) [[unlikely]]
+        return;
     const Beside::Others others = beside_.leave(entry.work, entry.beside);
     const auto of_kernel = [&] {  // not looked at where nothing is to be learnt of it
         return entry.kernel != nullptr && entry.kernel->work.key == entry.work.key;

@@ -350,6 +350,11 @@ void Core::issue(Session& session, uint8_t where) {
         policy_->issued(session.index, entry.work, now_);
     } else if (session.head_waits) {
         policy_->withdrawn(session.index, now_);
+    } else if (record.op == FIKIT_OP_VALUES) [[unlikely]] {
+        InFlight& entry = stream.queue->push() = {};
+        entry.step = stream.issued;
+        entry.serial = session.steps_issued;
+        entry.timer = InFlight::write;
     }
     session.head_ready = session.head_waits = false;
     if ((record.flags & FIKIT_MARK) != 0) write_awaited_mark(session, stream, record.stream);

@@ -36,11 +36,14 @@ constexpr uint8_t whole_gpu = 0;  // where an operation runs, as scheduling::Wor
 // One issued step that has not completed: two cache lines, since all of them pass through the caches between
 // two launches of the same kernel.
 struct alignas(64) InFlight {
+    // Words that the stream writes: nobody is told, but what they are in is not freed before.
+    static constexpr int32_t write = -2;
+
     uint64_t step = 0;
     uint64_t serial = 0;  // of the session's steps, over all streams
     scheduling::Work work;
     KernelEntry* kernel = nullptr;
-    int32_t timer = -1;            // pair of timing events, or -1
+    int32_t timer = -1;            // pair of timing events, or -1; `write`: it is no work
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
     Beside::Entry beside;
     bool traced = false;

@@ -244,6 +244,29 @@ void memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it() {
     rig.turn_until([&] { return freed() == 2 * bytes; });
 }
 
+// The write of a word is no work, and may be behind another session's on the lane that they share. (The null
+// driver has no memory of its own to write to, so here it is another one that is freed.)
+void memory_is_freed_once_its_words_are_written() {
+    for (const bool in_order : {false, true}) {
+        Rig rig(hand_turned(), 1);
+        Tenant other = rig.ready("b", 9), tenant = rig.attach("a", 9);
+        Words words(rig, tenant);
+        const uint32_t stream = new_stream(tenant);
+        uint64_t memory = 0, charged = 0;
+        rig.while_turning([&] { CHECK_EQUAL(tenant->memory_allocate(4u << 20, memory, charged), 0); });
+        hold_all(rig);
+        launch(other);
+        submit(tenant, stream, words.put(0, 1));
+        CHECK_EQUAL(tenant->memory_free(memory, in_order ? &stream : nullptr), 0);
+        rig.take(tenant);
+        rig.settle();
+        CHECK_EQUAL(memory_of(rig, "a"), charged);
+        release_all(rig);
+        rig.settle();
+        CHECK_EQUAL(memory_of(rig, "a"), 0u);
+    }
+}
+
 // Programs at random: fills on streams that host functions hold up, and that wait for each other through
 // events and the legacy default stream. Whatever returns when, all is issued, in the order that it has.
 void nothing_overtakes_what_it_is_behind() {
@@ -348,6 +371,7 @@ int main(int count, char** arguments) {
         CASE(code_that_a_launch_put_off_needs_is_not_unloaded_before),
         CASE(pinned_memory_is_freed_beside_a_wait),
         CASE(memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it),
+        CASE(memory_is_freed_once_its_words_are_written),
         CASE(nothing_overtakes_what_it_is_behind),
     };
     return run_cases(cases, count, arguments);
