@@ -157,7 +157,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
                 TraceRecord& trace = queue.front_trace();
                 queue.pop();
                 more = queue.reaches(mark);
-                complete(session, over, trace, now, more ? 0 : session.looked_at);
+                complete(session, stream, over, trace, now, more ? 0 : session.looked_at);
             }
             progress = true;
         }
@@ -190,8 +190,8 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     std::erase(session.used, handle);
 }
 
-void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
-                    Nanoseconds unfinished) {
+void Core::complete(Session& session, SessionStream& stream, InFlight& entry, TraceRecord& trace,
+                    Nanoseconds now, Nanoseconds unfinished) {
     if (entry.timer == InFlight::write) [[unlikely]]
         return;
     const Beside::Others others = beside_.leave(entry.work, entry.beside);
@@ -221,6 +221,9 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         takes = measured;
     else if (!entry.work.known && of_kernel())  // launches before it have been measured since it was issued
         takes = entry.kernel->work.expected;
+    // What is known of a kernel may come from other data: nothing took longer than there was time.
+    if (measured == 0) takes = std::clamp<Nanoseconds>(now - stream.charged_upto, 0, takes);
+    stream.charged_upto += takes;
     session.usage.gpu_ns += takes;
     policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
 }

@@ -292,8 +292,8 @@ class Core {
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
-    void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
-                  Nanoseconds unfinished);
+    void complete(Session& session, SessionStream& stream, InFlight& entry, TraceRecord& trace,
+                  Nanoseconds now, Nanoseconds unfinished);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool mark(Session& session, SessionStream& stream, uint32_t handle);

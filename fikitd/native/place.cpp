@@ -33,6 +33,8 @@ Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint
         wait_for(lane->stream, stream);
         --stream.lane->busy;
         ++lane->busy;
+    } else {
+        stream.charged_upto = now_;
     }
     stream.lane = lane;
     stream.where = where;

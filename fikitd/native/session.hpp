@@ -126,6 +126,7 @@ struct alignas(64) SessionStream {
     Predecessors before;
     uint64_t issued = 0, marked = 0, completed = 0;
     Nanoseconds stands_since = 0;  // while active: its oldest step is in flight, or could run, since then
+    Nanoseconds charged_upto = 0;  // likewise: so much of the time has been charged for what is over
     Marks marks;
     Nanoseconds next_look = 0;  // at the first of them
     uint64_t legacy_seen = 0;   // steps of the legacy stream this one has been ordered behind

@@ -152,16 +152,22 @@ void what_is_learnt_meanwhile_is_told_next_time() {
     CHECK(!taken.empty());
 }
 
+// What is held takes so long at least.
+void run_for(Rig& rig, float milliseconds) {
+    const auto end = host_now() + static_cast<Nanoseconds>(milliseconds * 1e6f);
+    rig.turn_until([&] { return host_now() >= end; });
+    release_all(rig);
+    rig.settle();
+}
+
 // A program launches its first kernels far ahead: what they take is known once those before them are over.
 void launches_that_were_issued_before_their_kernel_was_known_are_charged_too() {
     Rig rig;
-    Tenant tenant = rig.ready("a");
+    Tenant tenant = rig.ready("a", 0);
     null_driver::set_elapsed(0.1f);
     hold_all(rig);
     for (int i = 0; i < 40; ++i) launch(tenant);
-    rig.turn(100);
-    release_all(rig);
-    rig.settle();
+    run_for(rig, 40 * 0.1f);
     SessionUsage told;
     rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
     CHECK_EQUAL(told.launches, 40);
@@ -185,8 +191,9 @@ void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
         rig.settle();
         const SessionUsage before = usage();
         null_driver::set_elapsed(milliseconds);
+        hold_all(rig);
         launch(tenant);
-        rig.settle();
+        run_for(rig, 0.4f);
         const SessionUsage after = usage();
         return std::pair(after.gpu_ns - before.gpu_ns, after.measured > before.measured);
     };
@@ -205,6 +212,29 @@ void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
     rig.while_turning([&] { told = rig.core().take_profiles(); });
     CHECK_EQUAL(told.size(), 9u);
 }
+
+// What is known of a kernel comes from other data: it took 100 ms.
+void nobody_is_charged_for_more_time_than_there_was() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const auto usage = [&] {
+        SessionUsage told;
+        rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
+        return told;
+    };
+    null_driver::set_elapsed(100);
+    for (int i = 0; i < 40; ++i) launch(tenant);
+    rig.settle();
+    null_driver::set_elapsed(0.02f);
+    const Nanoseconds began = host_now();
+    const SessionUsage before = usage();
+    for (int i = 0; i < 40; ++i) launch(tenant);
+    rig.settle();
+    const SessionUsage after = usage();
+    CHECK(after.measured - before.measured < 40);
+    const auto measured = static_cast<Nanoseconds>(after.measured - before.measured) * 20'000;
+    CHECK(after.gpu_ns - before.gpu_ns < host_now() - began + measured);
+}
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -216,6 +246,7 @@ int main(int count, char** arguments) {
         CASE(what_is_learnt_meanwhile_is_told_next_time),
         CASE(launches_that_were_issued_before_their_kernel_was_known_are_charged_too),
         CASE(a_kernel_of_several_lengths_counts_as_what_it_takes_there),
+        CASE(nobody_is_charged_for_more_time_than_there_was),
     };
     return run_cases(cases, count, arguments);
 }
