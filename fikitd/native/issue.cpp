@@ -365,6 +365,7 @@ void Core::issue(Session& session, uint8_t where) {
 // SMs next to each other. Nothing was issued; the gate decides again, for the whole GPU.
 void Core::decide_again(Session& session, SessionStream& stream, uint32_t handle, int32_t timer) {
     session.head_work.whole = true;
+    --session.usage.launches;  // it counts when it goes
     if (session.head_kernel != nullptr)
         session.head_kernel->work.whole = session.head_kernel->of_key().work.whole = true;
     // The other lane has to be ordered as this one was.

@@ -69,6 +69,10 @@ void what_a_partition_refuses_goes_to_the_whole_gpu() {
         CHECK_EQUAL(low->channel().take_deferred(), 0);
         null_driver::record(false);
     }
+    rig.while_turning([&] {
+        for (const SessionSnapshot& each : rig.core().snapshot().sessions)
+            CHECK_EQUAL(each.usage.launches, 2u);
+    });
 }
 
 // The stream that a process uses first is its quickest (bench/DESIGN.md): it is the one of a first session of
