@@ -23,11 +23,17 @@ static std::array<uint32_t, size> in_order(std::array<uint32_t, size> values, ui
     return values;
 }
 
+// One more. What was imported may be as many as can be told: it goes on as a full window.
+template <uint32_t window>
+static void count_one(uint32_t& samples) {
+    if (++samples == 0) samples = window;
+}
+
 void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanoseconds others) {
     // Who told how long it takes learns how long it did, and all of the key's launches are counted there.
     if (any != nullptr && any->key == work.key) {
         if (known())
-            ++any->samples;
+            count_one<window>(any->samples);
         else
             any->measured(duration, multiprocessors, others);
     }
@@ -55,7 +61,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
         ++undisturbed;
         recent = undisturbed == known_after ? undisturbed : std::max(recent, undisturbed);
     }
-    ++samples;
+    count_one<window>(samples);
     const uint32_t count = std::min(recent, window);
     const auto sorted = in_order(durations, count);
     const uint32_t before = median;
@@ -145,7 +151,7 @@ void KernelEntry::follows(uint64_t before, Nanoseconds time) {
 
 void KernelGap::measured(Nanoseconds time) {
     times[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(time, 0, UINT32_MAX));
-    ++samples;
+    count_one<window>(samples);
     const uint32_t count = std::min(samples, window);
     median = in_order(times, count)[(count - 1) / 2];
 }
