@@ -41,7 +41,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (work.gated) return issued_gated(session, work, now);
     Levels::issued(session, work, now);
     High* high = high_of(session);
-    if (high == nullptr) return;
+    if (high == nullptr && (high = take_place(session, now)) == nullptr) return;
     if (high->outstanding == 0) {
         if (now - high->end > high->patience || high->end - high->alone > notable ||
             high->sequence->may_wait()) [[unlikely]]

@@ -102,7 +102,8 @@
 //   starvation  levels.hpp; what is entitled takes the smallest partition, if it can be confined.
 //   stalls      levels.hpp; not for more than some operations behind each other on one stream.
 //   unforeseen  high work, in another executor or of more sessions than are predicted: kernels with
-//               blocks longer than `delay_least` are confined.
+//               blocks longer than `delay_least` are confined. Who is one too many is predicted once there
+//               is a place again, or one of who has long been silent.
 //   surprises   An operation that lasted far longer than its profile has seen, less what high work may have
 //               kept it from the GPU meanwhile, counts as that long for the next launches of its key,
 //               whatever the profile says: lengths that alternate, or lie, are corrected at once. For 4 the
@@ -359,6 +360,7 @@ class Fikit final : public Levels {
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
+    High* take_place(unsigned session, Nanoseconds now);
     static void suspect(High& high, const Running& running);
     static void witness(High& high, const Running& running);
     static void pause_passed(High& high);

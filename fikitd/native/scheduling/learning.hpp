@@ -21,6 +21,23 @@ inline void Fikit::opened(unsigned session, int level, double weight, Nanosecond
     if (level == highest_level) enlist(session, now);
 }
 
+// Who was one too many to be predicted works: is there a place by now, or one of who has been silent for so
+// long that nobody expects it? Not behind launches of its own, whose ends would be taken for those of others.
+[[gnu::noinline]] inline Fikit::High* Fikit::take_place(unsigned session, Nanoseconds now) {
+    if (sessions_[session].in_flight > 1) return nullptr;
+    constexpr unsigned all = (1u << predictors) - 1;
+    for (unsigned at = 0; used_ == all && at < predictors; ++at) {
+        const High& high = highs_[at];
+        if (high.outstanding > 0 || now - high.end < remembered * bounds_.high_memory) continue;
+        discharge(high.session);
+        ++unforeseeable_;
+    }
+    if (used_ == all) return nullptr;
+    --unforeseeable_;
+    enlist(session, now);
+    return high_of(session);
+}
+
 // Whose blocks were the longest meanwhile?
 inline void Fikit::suspect(High& high, const Running& running) {
     if (running.plan.block < high.suspect_block) return;

@@ -120,6 +120,35 @@ void what_is_not_followed_leaves_nothing_behind() {
     CHECK_EQUAL(policy->statistics(1).surprises, 0u);
 }
 
+// Eight high sessions are predicted. Who comes ninth is, once one of them is gone, or was silent for long.
+void who_was_one_too_many_is_predicted_later() {
+    constexpr unsigned ninth = 8;
+    const auto policy = make_policy("fikit", with_partitions());
+    for (unsigned session = 0; session <= ninth; ++session) policy->opened(session, 0, 1, 0);
+    Nanoseconds now = ms;
+    const auto are_counted = [&](unsigned session) {
+        const uint64_t before = policy->statistics(session).steps;
+        for (int step = 0; step < 10; ++step) {
+            policy->issued(session, small(5 * us), now);
+            policy->completed(session, small(5 * us), 0, now += 20 * us);
+            policy->awaited(session, false, now);
+            now += ms;
+        }
+        return policy->statistics(session).steps > before;
+    };
+    CHECK(are_counted(0) && are_counted(7));
+    CHECK(!are_counted(ninth));
+    policy->closed(3, now);
+    CHECK(are_counted(ninth));
+    policy->opened(3, 0, 1, now);
+    CHECK(!are_counted(3));
+    now += 10'000 * ms;
+    CHECK(are_counted(0) && are_counted(3) && are_counted(ninth));
+    const uint64_t steps = policy->statistics(1).steps + policy->statistics(2).steps;
+    CHECK(are_counted(1) && are_counted(2));
+    CHECK_EQUAL(policy->statistics(1).steps + policy->statistics(2).steps, steps + 20);
+}
+
 // What high sessions had of the GPU meanwhile is no surprise.
 void what_high_work_took_is_no_surprise() {
     const auto surprises = [](Nanoseconds others) {
@@ -430,6 +459,7 @@ void who_is_silent_may_come_any_moment() {
 
 int main() {
     what_is_not_followed_leaves_nothing_behind();
+    who_was_one_too_many_is_predicted_later();
     what_high_work_took_is_no_surprise();
     who_is_held_up_beside_others_is_late();
     what_is_doubtful_goes_while_nothing_is_in_flight();
