@@ -13,7 +13,8 @@ class Rate(NamedTuple):
 
     session: SessionRecord
     gpu_share: float
-    """Device time per host time, as a part of what a device gives in that time; 0 to 1 for one GPU."""
+    """Device time per host time, as a part of what a device gives in that time. Of operations that run side
+    by side each counts, so it may exceed 1."""
     launches_per_second: float
     gate_share: float
     """Part of the time that its operations, added up, waited at the gate; may exceed 1."""

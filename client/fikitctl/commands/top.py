@@ -109,7 +109,8 @@ def _style(record: object) -> str:
 def top(invocation: Invocation, interval: float, count: int | None, once: bool) -> None:
     """Show who uses the GPUs, until Ctrl-C.
 
-    gate%: how long operations waited for a gap in higher-priority work. With --json: one object per look.
+    gpu%: how long operations took; of those side by side each counts, so it may exceed 100. gate%: how long
+    they waited for a gap in higher-priority work. With --json: one object per look.
     """
     drawn = sys.stdout.isatty() and _has_screen() and not invocation.as_json and not once
     looks = 1 if once or (count is None and not drawn and not invocation.as_json) else count
