@@ -18,16 +18,9 @@ constexpr Nanoseconds enqueue = 100;         // a tenant's producer, for each op
 constexpr Nanoseconds look = 200;            // the dispatch thread, to take note of something
 constexpr Nanoseconds foresee = 16;          // a decision, for each launch of high sessions it looks ahead to
 constexpr Nanoseconds timing_events = 2480;  // two around a launch
-constexpr Nanoseconds mark_delay = 2000;     // a high session's burst is marked after so long a pause
-constexpr uint32_t mark_every = 128;         // steps, at most, between marks of a busy session
-constexpr uint32_t mark_row = 32;            // of a high session that launches without a pause, beside others
-constexpr Nanoseconds mark_work = 20'000;    // the same, while their work is in flight
 constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
 constexpr Nanoseconds read_after = 700;      // what a kernel has written, by who reads it all the time
-constexpr size_t steps_limit = 256;
-constexpr uint32_t records_beside = 8;  // of one high session before the others get a look
 constexpr uint32_t mark_tag = UINT32_MAX;
-constexpr Nanoseconds least_duration = 1000;
 
 std::vector<uint16_t> sizes(const scheduling::Bounds& bounds) {
     std::vector<uint16_t> all;
@@ -137,7 +130,7 @@ inline void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
     if (all_launched(session))
         session.head_at = session.awaited || polls(session) ? Gpu::never : session.enqueued_at + enqueue;
-    else if (session.waits || session.in_flight >= steps_limit)
+    else if (session.waits || session.in_flight >= most_in_flight)
         session.head_at = Gpu::never;
     else
         session.head_at =
@@ -145,8 +138,7 @@ inline void Gate::look_ahead(Session& session) const {
 }
 
 inline Nanoseconds Gate::guess(const Session& session) const {
-    const Nanoseconds most = settings_.bounds.in_flight;
-    return session.high && session.usual > 0 ? std::min(session.usual, most) : most;
+    return session.usual.guess(session.high, settings_.bounds.in_flight);
 }
 
 // Where its duration is learnt.
@@ -170,7 +162,7 @@ inline KernelEntry* Gate::describe(const Session& session, Work& work) {
         work.blocks = operation.shape.blocks;
         work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
-        work.expected = work.expected > 0 ? std::max(work.expected, least_duration) : guess(session);
+        work.expected = work.expected > 0 ? std::max(work.expected, UsualKernel::least) : guess(session);
     } else {
         work.known = work.whole = true;
         work.engine = engine_of(operation.shape.unit);
@@ -214,7 +206,7 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     waiting_ -= session.waits;
     session.waits = session.refused = false;
     ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
-    if (++session.in_flight == steps_limit) session.held_from = now;
+    if (++session.in_flight == most_in_flight) session.held_from = now;
     session.next = last + 1;
     ++session.launched;
     ++session.unmarked;
@@ -222,7 +214,7 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     policy_->issued(session.index, step.work, now + cost);
     if (session.high && session.row > 1)
         policy_->lagged(session.index, session.row, session.row > 2 ? 1 : 2, now + cost - session.row_at);
-    if (session.held_up && session.head_at > now && session.in_flight < steps_limit) {
+    if (session.held_up && session.head_at > now && session.in_flight < most_in_flight) {
         session.held_up = false;
         policy_->held(session.index, 0);
     }
@@ -302,8 +294,8 @@ inline Nanoseconds Gate::serve(Nanoseconds now) {
         }
         ++taken_;
         if (sessions_.size() > 1 && session.unmarked > 0 &&
-            (session.unmarked >= mark_row ||
-             (session.unmarked_work >= mark_work && session.head_at <= session.last_issue &&
+            (session.unmarked >= records_per_turn ||
+             (session.unmarked_work >= followed_work && session.head_at <= session.last_issue &&
               others_in_flight(session))))
             return mark(session, true);
         if (!all_launched(session)) return issue(session, now, 0);
@@ -346,9 +338,9 @@ inline Nanoseconds Gate::gate(Nanoseconds now) {
                 thought +
                 issue(session, now + thought,
                       decision.verdict == scheduling::Verdict::partition ? decision.partition + 1u : 0);
-            const Nanoseconds most = policy_->in_flight(now);
-            const bool alone = most > settings_.bounds.in_flight;
-            return session.unmarked_work >= most / (alone ? 2 : 4) ? cost + mark(session, true) : cost;
+            return session.unmarked_work >= marked_work(policy_->in_flight(now), settings_.bounds)
+                       ? cost + mark(session, true)
+                       : cost;
         }
         for (Session& session : sessions_)
             if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
@@ -372,8 +364,7 @@ inline void Gate::observe(const Notice& notice) {
         if (step.sampled) {
             measured = step.at - step.started;
             step.kernel->measured(measured, step.multiprocessors, others.most);
-            const Nanoseconds takes = step.kernel->shortest;
-            session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
+            session.usual.measured(*step.kernel);
         }
         const Nanoseconds unfinished = number + 1 == count ? notice.at : 0;
         policy_->completed(session.index, step.work, measured, notice.at, unfinished, others.over);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "beside.hpp"
+#include "pace.hpp"
 #include "profile.hpp"
 #include "replay_host.hpp"
 #include "scheduling/policies.hpp"
@@ -48,10 +49,10 @@ class Gate {
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
-        Nanoseconds row_at = 0;              // since then it has had something ready all the time
-        uint32_t row = 0;                    // so many operations since then
-        Nanoseconds head_at = 0;             // when the tenant's next record is in its ring
-        Nanoseconds usual = 0;               // what its measured kernels take in the mean
+        Nanoseconds row_at = 0;   // since then it has had something ready all the time
+        uint32_t row = 0;         // so many operations since then
+        Nanoseconds head_at = 0;  // when the tenant's next record is in its ring
+        UsualKernel usual;
         Nanoseconds held_from = Gpu::never;  // since then as much as may be is in flight
         bool held_up = false;                // what had to wait for that may still be there
         size_t next = 0, in_flight = 0;

@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "core.hpp"
+#include "pace.hpp"
 
 namespace fikit {
 namespace {
 
-constexpr Nanoseconds mark_delay = 2'000;     // a high-priority stream this long without new work is marked
-constexpr uint32_t mark_every = 128;          // steps, at most, between marks of a busy session
 constexpr Nanoseconds look_interval = 1'000;  // at an event, or two, not reached before
 constexpr int frees_per_turn = 64;            // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
@@ -211,8 +210,7 @@ void Core::complete(Session& session, SessionStream& stream, InFlight& entry, Tr
         free_timers_.push_back(entry.timer);
         if (measured > 0 && of_kernel()) {
             profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
-            const Nanoseconds shortest = entry.kernel->shortest;
-            session.usual += session.usual == 0 ? shortest : (shortest - session.usual) / 16;
+            session.usual.measured(*entry.kernel);
         }
     } else if (entry.traced) {
         trace_.add(trace);

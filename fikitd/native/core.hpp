@@ -13,8 +13,8 @@
 //   start.cpp      the core's beginning and end
 //   sessions.cpp   sessions attached, changed, ended from other threads; observe.cpp: what those may see
 //   admit.cpp      calls that have to wait first
-//   calls.cpp      answers to calls, on the workers; program_calls.cpp, links.cpp: to those of unmodified
-//   programs
+//   calls.cpp      answers to calls, on the workers; program_calls.cpp, links.cpp: to those that only
+//                  unmodified programs make
 #pragma once
 
 #include <algorithm>
@@ -58,8 +58,8 @@ struct Settings {
     int64_t poll_host_ns = 50'000;   // how often it looks for completions while it sleeps
     uint64_t ring_bytes = 1u << 20;
     uint64_t staging_bytes = 32u << 20;
-    uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
-    uint32_t in_flight_limit = 256;           // steps of one session
+    uint64_t host_limit_bytes = 16ull << 30;    // pinned memory of one session
+    uint32_t in_flight_limit = most_in_flight;  // steps of one session
     // A session's entries in the executor's tables, which no quota counts.
     size_t most_buffers = 1u << 20;     // allocations, mappings and the like
     size_t most_reserved = 1u << 16;    // ranges of addresses

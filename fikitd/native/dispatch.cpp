@@ -12,15 +12,13 @@
 #include <utility>
 
 #include "core.hpp"
+#include "pace.hpp"
 
 namespace fikit {
 namespace {
 
-constexpr int records_per_turn = 32;           // of one session before the others get a look
-constexpr int records_beside = 8;              // while others have work in flight
-constexpr Nanoseconds followed_work = 20'000;  // on a stream of a high session, before a look beside others
-constexpr Nanoseconds long_row = 10'000'000;   // of a high session's launches, before others get a look
-constexpr Nanoseconds turns_apart = 100'000;   // whole ones, in such a row
+constexpr Nanoseconds long_row = 10'000'000;  // of a high session's launches, before others get a look
+constexpr Nanoseconds turns_apart = 100'000;  // whole ones, in such a row
 constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
@@ -98,7 +96,7 @@ bool Core::serve(Session& session) {
 inline bool Core::serve_ring(Session& session) {
     bool progress = false;
     const bool beside = in_flight_ > session.in_flight;
-    for (int budget = beside ? records_beside : records_per_turn; budget > 0; --budget) {
+    for (uint32_t budget = beside ? records_beside : records_per_turn; budget > 0; --budget) {
         if (session.head_ready) {
             if (session.head_waits || session.paused) return progress;
         } else if (reads_ring(session) ? !take_head(session) : !resume_call(session)) {
@@ -200,10 +198,8 @@ bool Core::gate() {
         if (waited > 1000) ++session.usage.gate_waits;
         const bool confined = decision.verdict == scheduling::Verdict::partition;
         issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
-        // Often enough that the GPU does not run dry, and beside high work to know what is in flight.
-        const Nanoseconds most = policy_->in_flight(now);
-        const bool alone = most > settings_.bounds.in_flight;
-        if (session.unmarked_work >= most / (alone ? 2 : 4)) flush_marks(session, now, true);
+        if (session.unmarked_work >= marked_work(policy_->in_flight(now), settings_.bounds))
+            flush_marks(session, now, true);
         serve(session);
         serve_high();
         progress = true;

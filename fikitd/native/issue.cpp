@@ -11,7 +11,6 @@ namespace {
 constexpr double link_bytes_per_ns = 55.0;      // pinned copies over PCIe 5 x16
 constexpr double device_bytes_per_ns = 2000.0;  // device to device, fills
 constexpr Nanoseconds copy_latency = 2000;
-constexpr Nanoseconds least_duration = 1000;
 
 scheduling::Engine engine_of(uint32_t copy_kind) {
     if (copy_kind == FIKIT_COPY_ON_DEVICE) return scheduling::Engine::on_device;
@@ -150,16 +149,12 @@ bool Core::prepare_launch(Session& session) {
     if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
     if (session.head_kernel->mixed) [[unlikely]]
         tell_apart(session);
-    work.expected = work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : guess(session);
+    work.expected = work.expected > 0 ? std::max(work.expected, UsualKernel::least) : guess(session);
     return true;
 }
 
-// How long a kernel takes that was never measured. A high session's is like its others: taken for longer, it
-// would hide by what others make it late.
 [[gnu::noinline]] Nanoseconds Core::guess(const Session& session) const {
-    const Nanoseconds most = settings_.bounds.in_flight;
-    const bool usual = session.level == scheduling::highest_level && session.usual > 0;
-    return usual ? std::min(session.usual, most) : most;
+    return session.usual.guess(session.level == scheduling::highest_level, settings_.bounds.in_flight);
 }
 
 // The profile's entry for a launch, new or not.

@@ -137,6 +137,25 @@ struct KernelEntry {
     void forget();
 };
 
+// How long a kernel takes that was never measured, by those of its session that were.
+class UsualKernel {
+  public:
+    static constexpr Nanoseconds least = 1000;  // no kernel is expected to take less
+
+    void measured(const KernelEntry& kernel) {
+        const Nanoseconds takes = kernel.shortest;
+        mean_ += mean_ == 0 ? takes : (takes - mean_) / 16;
+    }
+    // A high session's is like its others: taken for longer, it would hide by what others make it late. Of
+    // another `most` is expected.
+    Nanoseconds guess(bool high, Nanoseconds most) const {
+        return high && mean_ > 0 ? std::min(mean_, most) : most;
+    }
+
+  private:
+    Nanoseconds mean_ = 0;  // the latest ones above all
+};
+
 // The entry of a launch that comes behind others. A key does not always tell a length: kernels that cover the
 // GPU with a block for each SM, which take one tile after another (matrix products and attention of the
 // libraries for Hopper), have one grid for all sizes. As programs repeat themselves, what comes before tells.

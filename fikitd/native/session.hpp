@@ -20,6 +20,7 @@
 #include "beside.hpp"
 #include "lanes.hpp"
 #include "modules.hpp"
+#include "pace.hpp"
 #include "pauses.hpp"
 #include "printed.hpp"
 #include "profile.hpp"
@@ -54,7 +55,7 @@ static_assert(sizeof(InFlight) == 128);
 // A queue of fixed size: one per stream in use.
 class InFlightQueue {
   public:
-    static constexpr uint32_t capacity = 256;
+    static constexpr uint32_t capacity = most_in_flight;
     bool empty() const { return head_ == tail_; }
     InFlight& front() { return slots_[head_ % capacity]; }
     TraceRecord& front_trace() { return traces_[head_ % capacity]; }
@@ -345,12 +346,12 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
-    uint64_t served_from = 0;    // steps issued before what it has ready now
-    Nanoseconds served_at = 0;   // when that was looked at
-    Nanoseconds row_at = 0;      // since then it has had something ready all the time; 0: it has not
-    uint32_t row = 0;            // so many steps since then
-    Pauses pauses;               // of a high session's program
-    Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all
+    uint64_t served_from = 0;   // steps issued before what it has ready now
+    Nanoseconds served_at = 0;  // when that was looked at
+    Nanoseconds row_at = 0;     // since then it has had something ready all the time; 0: it has not
+    uint32_t row = 0;           // so many steps since then
+    Pauses pauses;              // of a high session's program
+    UsualKernel usual;
     Nanoseconds full_since = 0;  // records wait since then for less to be in flight; 0: none do
     bool held = false;           // there may still be some that waited for that
     Nanoseconds looked_at = 0;   // its marks
