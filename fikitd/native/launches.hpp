@@ -6,6 +6,7 @@
 
 #include <climits>
 
+#include "launch_attributes.hpp"
 #include "session.hpp"
 
 namespace fikit {
@@ -14,15 +15,8 @@ enum class AttributeUse { pass, drop, refuse };
 
 // Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
 inline AttributeUse attribute_use(uint32_t id) {
+    if (is_sent(static_cast<CUlaunchAttributeID>(id))) return AttributeUse::pass;
     switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return AttributeUse::pass;
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
             return AttributeUse::drop;

@@ -7,6 +7,7 @@
 
 #include "entry.hpp"
 #include "host_memory.hpp"
+#include "launch_attributes.hpp"
 #include "objects.hpp"
 
 namespace fikit::shim {
@@ -16,15 +17,8 @@ namespace fikit::shim {
 enum class AttributeUse { sent, hint, event, refused };
 
 inline AttributeUse use_of(CUlaunchAttributeID id) {
+    if (is_sent(id)) return AttributeUse::sent;
     switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return AttributeUse::sent;
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
