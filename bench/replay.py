@@ -53,14 +53,18 @@ def parser() -> argparse.ArgumentParser:
         "--hp", type=_names, help="high-priority workloads, parted by commas; in quotes what has some"
     )
     options.add_argument("--lp", type=_names, help="low-priority ones; a name may stand there several times")
-    options.add_argument("--policy", choices=POLICIES, default="fikit")
-    options.add_argument("--seconds", type=float, default=10.0, help="simulated time that is counted")
-    options.add_argument("--warmup", type=float, default=1.0, help="simulated time before that")
-    options.add_argument("--seed", type=int, default=1, help="of the small variations of launches and blocks")
+    options.add_argument("--policy", choices=POLICIES, default=Setup.policy)
+    options.add_argument(
+        "--seconds", type=float, default=Setup.seconds, help="simulated time that is counted"
+    )
+    options.add_argument("--warmup", type=float, default=Setup.warmup, help="simulated time before that")
+    options.add_argument(
+        "--seed", type=int, default=Setup.seed, help="of the small variations of launches and blocks"
+    )
     options.add_argument(
         "--told-every",
         type=int,
-        default=1,
+        default=Setup.told_every,
         metavar="N",
         help="of the high side's waits the policy is told of one in N; 0: of none, as of who looks at memory",
     )
@@ -72,12 +76,16 @@ def parser() -> argparse.ArgumentParser:
     gate = options.add_argument_group("what the operator sets")
     gate.add_argument("--in-flight-us", type=float, default=0.0, help="gated work in flight; 0: the default")
     gate.add_argument("--partitions", type=_sizes, help="SMs of the partitions, the largest first")
-    gate.add_argument("--delay-share", type=float, default=0.02, help="of a step: the delay it may be caused")
-    gate.add_argument("--delay-least-us", type=float, default=10.0, help="but at least this much")
+    gate.add_argument(
+        "--delay-share", type=float, default=Setup.delay_share, help="of a step: the delay it may be caused"
+    )
+    gate.add_argument(
+        "--delay-least-us", type=float, default=Setup.delay_least_us, help="but at least this much"
+    )
     fixed = options.add_argument_group("fixed rules, with the policies fifo and streams")
     fixed.add_argument("--confine", type=int, default=0, metavar="SMS", help="all low-priority kernels")
     fixed.add_argument("--confine-long", type=int, default=0, metavar="SMS", help="those with long blocks")
-    fixed.add_argument("--long-block-us", type=float, default=20.0, help="what a long block is")
+    fixed.add_argument("--long-block-us", type=float, default=Rule.long_block_us, help="what a long block is")
     return options
 
 

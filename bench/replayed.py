@@ -14,17 +14,22 @@ from typing import Any, Final
 from fikitctl.demonstration.workloads import Operation, Workload
 
 from bench.real import Interfering
+from fikitd.executor.set_up import partition_sizes
+from fikitd.scheduling.settings import SchedulingSection
 
 POLICIES: Final = ("fikit", "fifo", "streams", "strict", "exclusive")
-PARTITIONS: Final = {"fikit": (120, 104, 96, 80, 64, 32), "strict": (96,)}
-"""What there is when nothing is said; the others have none."""
+_MULTIPROCESSORS: Final = 132
+DEFAULTS: Final = SchedulingSection()
+PARTITIONS: Final = {
+    policy: tuple(partition_sizes(_MULTIPROCESSORS, shares))
+    for policy, shares in {"fikit": DEFAULTS.partitions, "strict": [0.73]}.items()
+}
+"""What there is when nothing is said: the default's; strict is at its best with that. Others have none."""
 REFERENCE_SECONDS: Final = 2.0
 REFERENCE_ITERATIONS: Final = 40
 """How long the runs last that a policy's is compared to, at most: they repeat. As long as so many iterations
 of the longest workload, where that is more."""
 _UNITS: Final = {"gpu_memset": "on_device", "to_device": "to_device", "to_host": "to_host"}
-_REFUSALS: Final = ("level", "unknown", "too_long", "bound", "in_flight")
-_MULTIPROCESSORS: Final = 132
 _LONGEST_SECONDS: Final = 1e5
 
 
@@ -67,8 +72,8 @@ class Setup:
     seed: int = 1
     rule: Rule = field(default_factory=Rule)
     partitions: tuple[int, ...] | None = None
-    delay_share: float = 0.02
-    delay_least_us: float = 10.0
+    delay_share: float = DEFAULTS.delay_share
+    delay_least_us: float = DEFAULTS.delay_least_us
     pace: float = 1.0
     """The low side's blocks last so many times as long as recorded."""
     spared_us: float = 0.0
@@ -212,11 +217,11 @@ def ratios(
 
     if not work(low):
         raise ReplayError("no low-priority workload has done anything in time: use more --seconds")
-    refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
     decisions: dict[str, Any] = {
         kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("whole", "confined", "waited")
     }
-    decisions["refused"] = dict(zip(_REFUSALS, refused, strict=True))
+    refused = [tenant["refused"] for tenant in both["low"]]
+    decisions["refused"] = {why: sum(counts[why] for counts in refused) for why in refused[0]}
     suffered = both["high"]
     return {
         "hp_p50_ratio": round(ratio(0.5), 4),

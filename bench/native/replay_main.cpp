@@ -4,7 +4,7 @@
 //   program NAME OPERATIONS PAUSE [OPERATIONS PAUSE ...]   its iterations, then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE PRESSURE SENSITIVITY JOINED
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
-//   SIZES PACE
+//   SIZES PACE SPARED TOLD_EVERY POLLED
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
 // JSON, in their order; as many as there are processors run at a time.
 #include <sys/prctl.h>
@@ -108,6 +108,7 @@ class Output {
         text_ << ']';
         return *this;
     }
+    Output& field(const char* name, const Output& value) { return put(name, value.str()); }
     Output& field(const char* name, const std::vector<Output>& values) {
         key(name) << '[';
         for (size_t at = 0; at < values.size(); ++at) text_ << (at == 0 ? "" : ",") << values[at].str();
@@ -124,7 +125,7 @@ class Output {
         return text_;
     }
     template <class Value>
-    Output& put(const char* name, Value value) {
+    Output& put(const char* name, const Value& value) {
         key(name) << value;
         return *this;
     }
@@ -140,7 +141,10 @@ Output describe(const TenantResult& tenant) {
     const Decisions& decided = tenant.decisions;
     out.field("whole", number(decided.whole)).field("confined", number(decided.confined));
     out.field("waited", number(decided.waited));
-    out.field("refused", std::vector<uint64_t>(of.refused.begin(), of.refused.end()));
+    Output refused;
+    for (unsigned reason = 0; reason < scheduling::refusals; ++reason)
+        refused.field(scheduling::refusal_names[reason], number(of.refused[reason]));
+    out.field("refused", refused);
     out.field("steps", number(of.steps)).field("bound_ns", number(of.bound));
     out.field("over_bound", number(of.over_bound)).field("delays", number(of.delays.count));
     out.field("delay_ns", number(of.delays.sum)).field("worst_delay_ns", number(of.delays.worst));

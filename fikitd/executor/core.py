@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from fikit.protocol import GateStatistics, KernelProfile, TraceOperation, Usage
 
@@ -45,6 +47,26 @@ class Snapshot(msgspec.Struct, frozen=True):
     outlived: str
 
 
+def settings_of(section: SchedulingSection) -> Any:
+    """The native core's settings, as far as they are configured. What it has by default is the same."""
+    bounds = _core.Bounds()
+    bounds.in_flight = int(section.in_flight_us * 1000)
+    bounds.partition_block = int(section.partition_block_us * 1000)
+    bounds.high_memory = int(section.high_memory_ms * 1_000_000)
+    bounds.starvation_share = section.starvation_share
+    bounds.delay_share = section.delay_share
+    bounds.spared_share = section.spared_share
+    bounds.delay_least = int(section.delay_least_us * 1000)
+    settings = _core.Settings()
+    settings.policy = section.policy
+    settings.bounds = bounds
+    settings.spin_host_ns = int(section.spin_us * 1000)
+    settings.poll_host_ns = int(section.poll_us * 1000)
+    settings.staging_bytes = section.staging_bytes
+    settings.host_limit_bytes = section.pinned_limit_bytes
+    return settings
+
+
 class DispatchCore:
     """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
 
@@ -58,23 +80,9 @@ class DispatchCore:
         printed: int = -1,
         gpu: int = 0,
     ) -> None:
-        bounds = _core.Bounds()
-        bounds.in_flight = int(section.in_flight_us * 1000)
-        bounds.partition_block = int(section.partition_block_us * 1000)
-        bounds.high_memory = int(section.high_memory_ms * 1_000_000)
-        bounds.starvation_share = section.starvation_share
-        bounds.delay_share = section.delay_share
-        bounds.spared_share = section.spared_share
-        bounds.delay_least = int(section.delay_least_us * 1000)
-        settings = _core.Settings()
+        settings = settings_of(section)
         settings.driver_path = device.driver_path
-        settings.policy = section.policy
-        settings.bounds = bounds
         settings.time_scale = time_scale
-        settings.spin_host_ns = int(section.spin_us * 1000)
-        settings.poll_host_ns = int(section.poll_us * 1000)
-        settings.staging_bytes = section.staging_bytes
-        settings.host_limit_bytes = section.pinned_limit_bytes
         settings.board_path = board
         settings.ledger_path = ledger
         settings.printed = printed

@@ -23,12 +23,11 @@ nb::str text(const std::string& from) {
 }
 
 nb::dict describe_gate(const SessionSnapshot& session) {
-    static constexpr const char* reasons[scheduling::refusals] = {"level", "unknown", "too_long", "bound",
-                                                                  "in_flight"};
     const scheduling::SessionStatistics& statistics = session.gate;
     nb::dict refused;
     for (unsigned reason = 0; reason < scheduling::refusals; ++reason)
-        if (statistics.refused[reason] > 0) refused[reasons[reason]] = statistics.refused[reason];
+        if (statistics.refused[reason] > 0)
+            refused[scheduling::refusal_names[reason]] = statistics.refused[reason];
     nb::dict gate;
     gate["filled"] = statistics.filled;
     gate["filled_ns"] = statistics.filled_time;

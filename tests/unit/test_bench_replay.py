@@ -417,7 +417,8 @@ def test_beside_what_never_leaves_the_gpu_nothing_is_all_there_is() -> None:
 def raw(iterations: list[int], works: list[float], idle: int = 100, filled: int = 0) -> dict[str, Any]:
     """What the native replay says."""
     low = [
-        {"work": work, "whole": 10, "confined": 2, "waited": 3, "refused": [1, 0, 0, 2, 0]} for work in works
+        {"work": work, "whole": 10, "confined": 2, "waited": 3, "refused": {"level": 1, "bound": 2}}
+        for work in works
     ]
     high = {
         "iterations_ns": iterations, "kinds": [0] * len(iterations),
@@ -442,7 +443,7 @@ def test_the_line_from_what_the_runs_say() -> None:
         "fill_share": 0.75,
         "decisions": {
             "whole": 20, "confined": 4, "waited": 6,
-            "refused": {"level": 2, "unknown": 0, "too_long": 0, "bound": 4, "in_flight": 0},
+            "refused": {"level": 2, "bound": 4},
         },
         "delays": {"steps": 9, "count": 2, "sum_us": 3.0, "worst_us": 2.0, "over_bound": 1},
         "prediction_hit_rate": 0.75,

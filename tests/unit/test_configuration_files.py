@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fikitd import _core
 from fikitd.configuration import Configuration, allowance
 from fikitd.configuration_files import load
 from fikitd.errors import ConfigurationError
+from fikitd.executor.core import settings_of
+from fikitd.scheduling.settings import SchedulingSection
 
 
 def test_configuration_files(tmp_path: Path) -> None:
@@ -30,6 +33,17 @@ def test_configuration_files(tmp_path: Path) -> None:
         load(main)
     with pytest.raises(ConfigurationError, match="no such file"):
         load(tmp_path / "missing.toml")
+
+
+def test_the_native_core_presumes_what_is_configured_by_default() -> None:
+    """The replay and the native tests go by its defaults, the daemon by the configuration's."""
+    ours, presumed = settings_of(SchedulingSection()), _core.Settings()
+    bounds = [name for name in dir(presumed.bounds) if not name.startswith("_")]
+    assert {name: getattr(ours.bounds, name) for name in bounds} == {
+        name: getattr(presumed.bounds, name) for name in bounds
+    }
+    for name in ("spin_host_ns", "poll_host_ns", "staging_bytes", "host_limit_bytes"):
+        assert getattr(ours, name) == getattr(presumed, name), name
 
 
 def test_a_daemon_that_nobody_could_reach_is_not_configured(tmp_path: Path) -> None:

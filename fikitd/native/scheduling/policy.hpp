@@ -1,6 +1,6 @@
 // What a scheduling policy is: told of events, asked for decisions. Pure: no I/O, no clock (time is an
 // argument), no allocation after construction. The dispatch core, the native tests and a replay of traces
-// run the same code. A policy is one file with one class and one line in policies.cpp.
+// run the same code. A policy is one file with one class and one line in policies.hpp.
 //
 // The policy sees sessions as indices below max_sessions and of each gated session only the operation that
 // waits at the head of its ring: a session is gated as a whole, never one of its streams.
@@ -84,6 +84,8 @@ enum class Refusal : uint8_t {
     in_flight,  // enough is issued and not completed
 };
 constexpr unsigned refusals = 5;
+constexpr std::array<const char*, refusals> refusal_names = {"level", "unknown", "too_long", "bound",
+                                                             "in_flight"};
 
 // Delays that high work was caused: those that a session suffered, or those that it is blamed for.
 struct Delays {
