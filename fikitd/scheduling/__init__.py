@@ -1,1 +1,1 @@
-"""Scheduling: its settings, and later its planners. The policies are native (native/scheduling)."""
+"""Scheduling, as it is configured. The policies are native (native/scheduling)."""

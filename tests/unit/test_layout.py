@@ -33,7 +33,12 @@ IMPURE: Final = {
     "asyncio", "datetime", "multiprocessing", "os", "pathlib", "random", "select", "selectors", "socket",
     "sqlite3", "subprocess", "threading", "time",
 }  # fmt: skip
-"""What a policy may not import: time is an argument, and it does no I/O."""
+"""What `fikitd.scheduling` may not import: time is an argument, and it does no I/O."""
+
+PURE_HEADERS: Final = {
+    "algorithm", "array", "bit", "cmath", "cstdint", "memory", "string_view", "utility",
+}  # fmt: skip
+"""What native policies may include besides each other."""
 
 
 def files(*folders: str, kinds: tuple[str, ...]) -> list[Path]:
@@ -110,10 +115,18 @@ def test_policies_are_pure_and_short(path: Path) -> None:
     assert lines_of(path) <= MAX_POLICY_LINES
 
 
-@pytest.mark.parametrize("path", files("fikitd/native", "fikitd/scheduling", kinds=NATIVE), ids=name_of)
-def test_native_policies_are_short(path: Path) -> None:
-    if "policy" in path.stem or "policies" in path.parts:
-        assert lines_of(path) <= MAX_POLICY_LINES
+@pytest.mark.parametrize("path", files("fikitd/native/scheduling", kinds=NATIVE), ids=name_of)
+def test_native_policies_are_pure(path: Path) -> None:
+    """Of clocks they have the type of a time alone."""
+    text = path.read_text()
+    included = set(re.findall(r'^#include [<"]([^>"]+)', text, re.MULTILINE))
+    each_other = {other.name for other in path.parent.iterdir()}
+    assert included <= PURE_HEADERS | each_other | {"../clock.hpp"}
+    assert not re.search(r"\b(?:Clock|host_now)\b", text)
+
+
+def test_what_native_policies_have_to_offer_is_short() -> None:
+    assert lines_of(ROOT / "fikitd/native/scheduling/policy.hpp") <= MAX_POLICY_LINES
 
 
 def test_one_module_imports_the_native_core() -> None:
