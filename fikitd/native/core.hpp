@@ -49,6 +49,8 @@
 
 namespace fikit {
 
+constexpr unsigned worker_threads = 2;  // that answer calls, and as many that compile
+
 struct Settings {
     std::string driver_path;
     std::string policy = "strict";
@@ -64,7 +66,6 @@ struct Settings {
     size_t most_buffers = 1u << 20;     // allocations, mappings and the like
     size_t most_reserved = 1u << 16;    // ranges of addresses
     size_t remembered_sessions = 4096;  // that are over, whose names a trace can still tell
-    uint32_t workers = 2;               // threads that answer calls, and as many that compile
     uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
     Nanoseconds keep_ns = 100'000'000;  // at most so long
     uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up

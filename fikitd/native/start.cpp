@@ -97,8 +97,8 @@ void Core::start() {
         throw std::runtime_error("the tenant's ledger " + settings_.ledger_path + ": " +
                                  (errno != 0 ? std::strerror(errno) : "no slot is free"));
     calibrate();
-    workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
-    compilers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
+    workers_.start(worker_threads, [this] { driver_.cuCtxSetCurrent_(context_); });
+    compilers_.start(worker_threads, [this] { driver_.cuCtxSetCurrent_(context_); });
     releases_.start(1, [this] { driver_.cuCtxSetCurrent_(context_); });
     for (unsigned spare = 0; spare < settings_.spare_channels; ++spare)
         spare_channels_.push_back(make_channel());

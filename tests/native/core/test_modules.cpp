@@ -56,7 +56,7 @@ void compiling_keeps_nobody_from_anything() {
     for (const char* id : {"a", "b", "c"}) starting.push_back(rig.attach(id));
     Compiling compiling;
     for (Tenant& tenant : starting) compiling.load(tenant);
-    rig.turn_until([&] { return compiling.begun() == hand_turned().workers; });
+    rig.turn_until([&] { return compiling.begun() == worker_threads; });
     const uint64_t before = launches();
     for (int i = 0; i < 10; ++i) launch(busy);
     rig.turn_until([&] { return launches() == before + 10; });
