@@ -169,7 +169,7 @@ class Session:
     def load(self, image: bytes | str) -> Module:
         """A module from PTX (str or bytes), a cubin or a fatbin. A failed load's error has the JIT's log.
 
-        Raises CudaError; OutOfMemoryError also for a 4096th module at a time.
+        Raises CudaError; OutOfMemoryError also for a 16384th module at a time.
         """
         content = image.encode() if isinstance(image, str) else bytes(memoryview(image))
         if not content.startswith((b"\x7fELF", b"\x50\xed\x55\xba")) and not content.endswith(b"\0"):
