@@ -12,7 +12,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
-VARIABLE: Final = "FIKIT_SOCKET"
+SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
+JOB_VARIABLE: Final = "FIKIT_JOB"
+"""In which processes of a job find its identifier."""
 SYSTEM_SOCKET: Final = Path("/run/fikitd.sock")
 
 
@@ -47,14 +49,14 @@ def daemon_directory() -> Path:
 
 def listen_path() -> Path:
     """Where a daemon of this user listens."""
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get(SOCKET_VARIABLE):
         return Path(named)
     return daemon_directory() / "fikitd.sock"
 
 
 def default_socket() -> Path:
     """Where a client looks: ``FIKIT_SOCKET``, the user's own daemon where it listens, or the system's."""
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get(SOCKET_VARIABLE):
         return Path(named)
     directory = own_directory()
     own = directory / "fikitd.sock"

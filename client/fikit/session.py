@@ -22,6 +22,7 @@ from fikit.errors import CudaError, FikitError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
+from fikit.place import JOB_VARIABLE
 from fikit.streams import Event, Stream
 
 _MOST_SECONDS: Final = 1e9
@@ -60,7 +61,7 @@ def connect(
     if timeout is not None and not 0 < timeout <= _MOST_SECONDS:
         raise UsageError(f"timeout={timeout!r}: not within 0 and {_MOST_SECONDS:g} seconds (None: no limit)")
     shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
-    job = os.environ.get("FIKIT_JOB") or None
+    job = os.environ.get(JOB_VARIABLE) or None
     wanted = protocol.OpenSession(
         name=shown.encode(errors="replace").decode()[:200],  # a program's name may be no text
         priority=level,

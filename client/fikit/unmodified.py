@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fikit.place import VARIABLE
+from fikit.place import SOCKET_VARIABLE
 
 SEARCH_PATH: Final = "LD_LIBRARY_PATH"
 
@@ -28,7 +28,7 @@ def variables(socket: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What to set, for the daemon at ``socket``, in a program that would have run in ``environment``."""
     folder = str(library_folder())
     rest = [part for part in environment.get(SEARCH_PATH, "").split(":") if part and part != folder]
-    return {SEARCH_PATH: ":".join([folder, *rest]), VARIABLE: os.path.abspath(socket)}
+    return {SEARCH_PATH: ":".join([folder, *rest]), SOCKET_VARIABLE: os.path.abspath(socket)}
 
 
 def without_library(environment: Mapping[str, str]) -> dict[str, str]:

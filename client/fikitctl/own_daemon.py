@@ -21,11 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from fikit.place import JOB_VARIABLE, SOCKET_VARIABLE
+
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.leaving import handled, leave
 
 PROGRAM: Final = (sys.executable, "-P", "-c", "from fikitd.main import main; main()")
-_JOB: Final = "FIKIT_JOB"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _READY_SECONDS: Final = 60.0
@@ -39,7 +40,7 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with handled(leave, signal.SIGTERM, signal.SIGHUP):
         place = Path(tempfile.mkdtemp(prefix="fikitd-"))
-        job = os.environ.pop(_JOB, None)  # of another daemon: this one does not know it
+        job = os.environ.pop(JOB_VARIABLE, None)  # of another daemon: this one does not know it
         daemon: subprocess.Popen[bytes] | None = None
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as readiness:
@@ -61,7 +62,7 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
                     daemon.poll()  # reaped with the others: it learns of that
                 shutil.rmtree(place)
                 if job is not None:
-                    os.environ[_JOB] = job
+                    os.environ[JOB_VARIABLE] = job
 
 
 def configuration_text(place: Path, device: str) -> str:
@@ -91,7 +92,7 @@ def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) 
         environment = {
             **os.environ,
             "NOTIFY_SOCKET": str(place / "notify"),
-            "FIKIT_SOCKET": str(place / "fikitd.sock"),
+            SOCKET_VARIABLE: str(place / "fikitd.sock"),
         }
         return subprocess.Popen(
             [*program, "--config", str(place / "fikitd.toml")],

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import trio
+from fikit.place import JOB_VARIABLE
 from fikit.protocol import EventKind, Usage
 from msgspec.structs import replace
 
@@ -137,7 +138,7 @@ class Jobs(JobRecords):
         last = ("INSERT OR REPLACE INTO settings VALUES (?, ?)", (LAST_JOB, str(job.number)))
         try:
             if not job.foreground:
-                await self._processes.prepare(job, command, {**environment, "FIKIT_JOB": job.job})
+                await self._processes.prepare(job, command, {**environment, JOB_VARIABLE: job.job})
             await self._store.write([*saving(job), last])
         except BaseException:  # the disk refuses, or who submits it has gone
             with trio.CancelScope(shield=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from fikit.place import JOB_VARIABLE, SOCKET_VARIABLE
 from fikit.protocol import (
     Done,
     JobFinished,
@@ -34,7 +35,6 @@ MOST_SHOWN: Final = 2000
 """Characters of a command."""
 MOST_NAME: Final = 200
 MOST_PATH_BYTES: Final = 4095
-SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
 
 
 @handles(Submit)
@@ -50,7 +50,7 @@ async def submit(caller: Caller, request: Submit) -> Reply:
     surroundings = {SOCKET_VARIABLE: str(daemon.directories.socket)}
     environment = {**request.environment, **surroundings}
     job = await daemon.jobs.submit(draft(caller, request, began), request.command, environment)
-    surroundings["FIKIT_JOB"] = job.job
+    surroundings[JOB_VARIABLE] = job.job
     if not request.foreground:
         return Submitted(job=job.record(job.usage), environment=surroundings)
     caller.foreground[job.number] = depth
