@@ -34,13 +34,17 @@ def _memory(gpu: GpuRecord) -> str:
     return f"{size_text(gpu.memory_reserved_bytes)}/{size_text(gpu.memory_bytes)}"
 
 
+def state_text(reply: Status) -> str:
+    """Whether it takes work, or why it does not."""
+    return "accepting work" if reply.draining is None else f"draining: {reply.draining or 'no reason given'}"
+
+
 def status_text(reply: Status) -> str:
     """The page that ``status`` prints."""
-    state = "accepting work" if reply.draining is None else f"draining: {reply.draining or 'no reason given'}"
     heading = sheet(
         [
             ("fikitd", f"{reply.daemon} (pid {reply.pid}), up {duration_text(reply.uptime_seconds)}"),
-            ("state", state),
+            ("state", state_text(reply)),
             ("jobs", f"{reply.jobs_running} running, {reply.jobs_queued} queued"),
             ("sessions", str(reply.sessions)),
         ]

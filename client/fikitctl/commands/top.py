@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from fikit.protocol import GetStatus, ListSessions, Sessions, Status, priority_name
 
-from fikitctl.commands.status import gpu_columns
+from fikitctl.commands.status import gpu_columns, state_text
 from fikitctl.invocation import Invocation
 from fikitctl.leaving import handled, leave
 from fikitctl.output import print_json
@@ -70,9 +70,9 @@ def _screen(status: Status, found: list[Rate]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    state = "accepting work" if status.draining is None else f"draining: {status.draining}"
     counts = f"{status.jobs_running} jobs running, {status.jobs_queued} queued, {status.sessions} sessions"
-    parts: list[RenderableType] = [Text(one_line(f"fikitd {status.daemon}  {state}  {counts}")), Text()]
+    heading = one_line(f"fikitd {status.daemon}  {state_text(status)}  {counts}")
+    parts: list[RenderableType] = [Text(heading), Text()]
     for columns, records in ((gpu_columns(), status.gpus), (rate_columns(), found)):
         drawn = Table(box=None, header_style="bold", padding=(0, 1))
         for column in columns:

@@ -82,6 +82,17 @@ def test_what_a_session_is_named_by_is_whole_on_any_screen(daemon: Daemon, on_te
     assert screen.process.wait(20) == 128 + signal.SIGTERM
 
 
+def test_a_screen_tells_of_a_drain_without_a_reason(daemon: Daemon, on_terminal: Any) -> None:
+    daemon.script |= {
+        protocol.GetStatus: structs.replace(STATUS, draining=""),
+        protocol.ListSessions: protocol.Sessions(sessions=[SESSION]),
+    }
+    screen = on_terminal("top", "-i", "50ms", TERM="xterm-256color", COLUMNS="150", LINES="40")
+    screen.read_until(b"draining: no reason given")
+    screen.process.terminate()
+    assert screen.process.wait(20) == 128 + signal.SIGTERM
+
+
 def test_a_terminal_without_a_screen_gets_one_look(daemon: Daemon, on_terminal: Any) -> None:
     daemon.script |= {
         protocol.GetStatus: STATUS,
