@@ -30,8 +30,6 @@ from fikitctl.served import served
 if TYPE_CHECKING:
     from fikit.control import Connection
 
-HIGH: Final = "llama1b_decode"
-LOW: Final = "gpt2_train"
 MOST_SECONDS: Final = 5.0
 MOST_HOST_SECONDS: Final = 10.0
 TRACED_SECONDS: Final = 0.02
