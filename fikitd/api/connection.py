@@ -167,8 +167,6 @@ class Connection:
         """Why it is not served."""
         if isinstance(body, InvalidBody):
             return Failure(code="invalid", message=body.message)
-        if isinstance(body, Hello):
-            return Failure(code="invalid", message="hello was said already")
         limits = (("connection", self._outstanding, MAX_OUTSTANDING),)
         for whose, outstanding, most in (*limits, ("user", self._user.outstanding, MOST_OUTSTANDING)):
             if outstanding >= most:

@@ -45,6 +45,13 @@ def test_wrong_version(daemon: Daemon) -> None:
     assert (failure.code, "version 1, not 99" in failure.message) == ("protocol", True)
 
 
+def test_hello_is_said_once(daemon: Daemon, client: Client) -> None:
+    failure = client.ask(p.Hello(version=p.PROTOCOL_VERSION, client="polite"))
+    assert isinstance(failure, p.Failure)
+    assert (failure.code, failure.message) == ("invalid", "hello was said already")
+    assert isinstance(client.ask(p.GetStatus()), p.Status)
+
+
 def test_a_client_of_another_version_says_what_the_daemon_told_it(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:

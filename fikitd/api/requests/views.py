@@ -45,7 +45,7 @@ from fikitd.tenants.peer import tenant_name
 
 @handles(Hello)
 async def hello(caller: Caller, request: Hello) -> Reply:
-    """Answered by the connection itself, which knows whether it is the first."""
+    """Refused: the first one is the connection's own to answer."""
     raise InvalidRequest("hello was said already")
 
 
