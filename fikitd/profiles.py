@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 import trio
-from fikit.protocol import KernelProfile, ProfileRecord, portions
+from fikit.protocol import MOST_PROFILES, KernelProfile, ProfileRecord, portions
 
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import (
@@ -37,8 +37,6 @@ LISTED: Final = ", ".join(COLUMNS)
 AS_JSON: Final = {"grid", "block", "gaps"}
 MOST_LOADED: Final = 5_000
 """Entries that a new executor is given: its user's, the most sampled ones, well below the frame limit."""
-MOST_KEPT: Final = 100_000
-"""Entries, some 50 MB: a program whose shapes never repeat must not fill the disk."""
 NOBODY: Final = -1
 """Whose entries are that were imported."""
 KEY: Final = "module, function, grid, block, shared_bytes, device"
@@ -128,7 +126,7 @@ class Profiles:
         ((latest,),) = await self._store.read("SELECT max(saved_ns) FROM profiles")
         now = max(time.time_ns(), (latest or 0) + 1)  # a clock that was set back makes nothing the oldest
         kept = [(SAVE, (*values(each), now, uid)) for each in records]
-        await self._store.write([*kept, (PRUNE, (MOST_KEPT,))])
+        await self._store.write([*kept, (PRUNE, (MOST_PROFILES,))])
 
     async def list(self, limit: int, offset: int) -> list[ProfileRecord]:
         """The most sampled entries, from the offset on."""

@@ -24,7 +24,6 @@ from fikitd.executor import messages as m
 
 BUSY_USAGE = Usage(gpu_ns=1000, launches=10, operations=20, memory_bytes=1 << 20, memory_peak_bytes=1 << 20)
 GATED = GateStatistics(filled=4, filled_ns=4_000_000, refused={"bound": 7}, delays=2, worst_delay_ns=9000)
-CONTEXT_DESTROYED = 709
 
 
 @dataclass

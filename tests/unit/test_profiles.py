@@ -21,7 +21,7 @@ def record(function: str, samples: int = 1) -> ProfileRecord:
 
 
 async def test_what_was_saved_longest_ago_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "MOST_KEPT", 3)
+    monkeypatch.setattr(profiles, "MOST_PROFILES", 3)
     clock = iter(range(1, 100))
     monkeypatch.setattr(profiles.time, "time_ns", lambda: next(clock))
     store = await Store.open(tmp_path / "state.db")
@@ -39,7 +39,7 @@ async def test_what_was_saved_longest_ago_goes(tmp_path: Path, monkeypatch: pyte
 async def test_a_users_many_kernels_are_not_anothers_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "MOST_KEPT", 6)
+    monkeypatch.setattr(profiles, "MOST_PROFILES", 6)
     store = await Store.open(tmp_path / "state.db")
     kept = profiles.Profiles(store, cast(Any, None))
     await kept.save([record("imported")])
@@ -54,7 +54,7 @@ async def test_a_users_many_kernels_are_not_anothers_loss(
 async def test_a_clock_that_is_set_back_keeps_what_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiles, "MOST_KEPT", 2)
+    monkeypatch.setattr(profiles, "MOST_PROFILES", 2)
     clock = iter([100, 100, 1, 2])
     monkeypatch.setattr(profiles.time, "time_ns", lambda: next(clock))
     store = await Store.open(tmp_path / "state.db")

@@ -71,6 +71,7 @@ from fikit.protocol.machine import (
     VisibleProcess,
 )
 from fikit.protocol.profiles import (
+    MOST_PROFILES,
     ClearProfiles,
     ImportProfiles,
     KernelGap,
@@ -125,6 +126,7 @@ from fikit.protocol.words import (
 
 __all__ = [
     "MAX_FRAME_BYTES",
+    "MOST_PROFILES",
     "PORTION_BYTES",
     "PRIORITIES",
     "PROTOCOL_VERSION",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from fikit.protocol.words import Count, KernelKey, Reply, Request
 
+MOST_PROFILES: Final = 100_000
+"""That are kept, some 50 MB: a program whose shapes never repeat must not fill the disk."""
 Extent = Annotated[int, Meta(ge=1, lt=1 << 32)]
 """As CUDA's launches have it: 32 bits."""
 Measured = Annotated[int, Meta(ge=0, lt=1 << 32)]
@@ -55,7 +57,7 @@ class ProfileRecord(KernelProfile, frozen=True, kw_only=True):
 class ListProfiles(Request, tag="list_profiles", frozen=True):
     """Kernel profiles from ``offset`` on, the most sampled first."""
 
-    limit: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    limit: Annotated[int, Meta(ge=1, le=MOST_PROFILES)] = 1000
     offset: Count = 0
 
 

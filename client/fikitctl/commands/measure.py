@@ -11,9 +11,17 @@ import time
 from typing import Final
 
 import click
-from fikit.protocol import GetStatus, GpuRecord, ListSessions, Sessions, Status, Submit
+from fikit.protocol import (
+    MOST_PROFILES,
+    GetStatus,
+    GpuRecord,
+    ListSessions,
+    Sessions,
+    Status,
+    Submit,
+)
 
-from fikitctl.commands.profile import ALL, read_profiles
+from fikitctl.commands.profile import read_profiles
 from fikitctl.commands.run import run_job
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
@@ -79,5 +87,5 @@ def _samples(invocation: Invocation) -> dict[tuple[object, ...], int]:
     """Measured launches so far, by kernel."""
     return {
         (each.module, each.function, each.grid, each.block, each.shared_bytes, each.device): each.samples
-        for each in read_profiles(invocation, ALL).profiles
+        for each in read_profiles(invocation, MOST_PROFILES).profiles
     }

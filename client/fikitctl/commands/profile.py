@@ -7,6 +7,7 @@ from typing import IO, Final
 import click
 import msgspec
 from fikit.protocol import (
+    MOST_PROFILES,
     UNDECODABLE,
     ClearProfiles,
     Done,
@@ -24,8 +25,6 @@ from fikitctl.quantities import duration_text, size_text
 from fikitctl.tables import Column, Layout, layout_options, table
 from fikitctl.verb import ANSWER_SECONDS, LazyVerbs, Verb, confirm, yes_option
 from fikitctl.whole_file import read_whole
-
-ALL: Final = 100_000
 
 
 def read_profiles(invocation: Invocation, limit: int) -> Profiles:
@@ -79,7 +78,7 @@ def profile_columns() -> list[Column]:
     cls=Verb,
     examples=["fikitctl profile list", "fikitctl profile list --limit 20 --format function,samples,p95"],
 )
-@click.option("--limit", type=click.IntRange(1, ALL), default=1000, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MOST_PROFILES), default=1000, show_default=True)
 @layout_options(profile_columns())
 @click.pass_obj
 def list_profiles(invocation: Invocation, limit: int, layout: Layout) -> None:
@@ -100,7 +99,7 @@ def list_profiles(invocation: Invocation, limit: int, layout: Layout) -> None:
 @click.pass_obj
 def export_profiles(invocation: Invocation, file: IO[bytes]) -> None:
     """Write every profile as JSON to FILE (default: standard output)."""
-    reply = read_profiles(invocation, ALL)
+    reply = read_profiles(invocation, MOST_PROFILES)
     file.write(msgspec.json.format(msgspec.json.encode(reply)) + b"\n")
 
 
