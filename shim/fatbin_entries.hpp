@@ -12,6 +12,14 @@
 
 namespace fikit::fatbin {
 
+// What nvcc puts around one in a program's own data.
+struct Wrapper {
+    std::uint32_t magic, version;
+    const void* data;
+    const void* const* others;  // version 2: what `data` was linked from
+};
+inline constexpr std::uint32_t wrapper_magic = 0x466243b1;
+
 struct Header {
     std::uint32_t magic;
     std::uint16_t version;

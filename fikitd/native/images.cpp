@@ -1,5 +1,7 @@
 #include "images.hpp"
 
+#include <elf.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -25,14 +27,18 @@ bool within(uint64_t offset, uint64_t bytes, uint64_t size) {
     return offset <= size && bytes <= size - offset;
 }
 
-constexpr uint64_t elf_magic = 0x464c457f, fatbin_magic = 0xba55ed50;
 constexpr std::string_view archive_magic = "!<arch>\n";
 constexpr size_t member_header = 60;
 
-// Of a fatbin's entry.
-constexpr uint64_t ptx = 1, machine_code = 2;
-uint64_t kind_of(Bytes entry) { return number(entry, 0, 2); }
-uint64_t packing_of(Bytes entry) { return number(entry, 40, 8) & 0x1f000; }
+// How the content of a fatbin's entry is packed, of its flags.
+constexpr uint64_t packing = 0x1f000;
+
+template <class Record>
+Record read(Bytes from, uint64_t offset = 0) {
+    Record record;
+    std::memcpy(&record, from.data() + offset, sizeof record);
+    return record;
+}
 
 // As LZ4's block format has it; the driver unpacks without looking.
 bool is_lz4(Bytes packed, uint64_t expected) {
@@ -62,11 +68,13 @@ bool is_lz4(Bytes packed, uint64_t expected) {
 
 class Elf {
   public:
-    explicit Elf(Bytes image) : image_(image) {}
+    explicit Elf(Bytes image) : image_(image) {
+        if (image.size() >= sizeof header_) header_ = read<Elf64_Ehdr>(image);
+    }
 
     const char* wrong() const {
-        if (image_.size() < 64) return "ELF header beyond its end";
-        if (at(4, 1) != 2 || at(18, 2) != cuda) return "not a 64-bit ELF image for GPUs";
+        if (image_.size() < sizeof header_) return "ELF header beyond its end";
+        if (!is_wide() || !is_for_gpus()) return "not a 64-bit ELF image for GPUs";
         return damaged();
     }
     // An object file of the host's, with fat binaries in sections of theirs, or an image.
@@ -77,35 +85,38 @@ class Elf {
         for (uint64_t i = 0; i < count(); ++i) {
             const std::string_view called = name(i);
             const bool own = called.starts_with(".nv.shared") || called.starts_with(".nv.local");
-            if (called == ".nv.global.init" || (is_empty_section(type(i)) && !own))
-                sum += std::min(at(section(i) + 32, 8), UINT64_MAX - sum);
+            if (called == ".nv.global.init" || (is_empty_section(section(i).sh_type) && !own))
+                sum += std::min<uint64_t>(section(i).sh_size, UINT64_MAX - sum);
         }
         return sum;
     }
 
   private:
     const char* damaged() const {
-        const uint64_t size = image_.size(), segments = at(56, 2);
-        if (count() > 0 && at(58, 2) != 64) return "ELF section table beyond its end";
-        if (!within(table(), 64 * count(), size)) return "ELF section table beyond its end";
-        if (segments > 0 && (at(54, 2) != 56 || !within(at(32, 8), 56 * segments, size)))
+        const uint64_t size = image_.size(), segments = header_.e_phnum, names = header_.e_shstrndx;
+        if (count() > 0 && header_.e_shentsize != sizeof(Elf64_Shdr))
+            return "ELF section table beyond its end";
+        if (!within(header_.e_shoff, sizeof(Elf64_Shdr) * count(), size))
+            return "ELF section table beyond its end";
+        if (segments > 0 && (header_.e_phentsize != sizeof(Elf64_Phdr) ||
+                             !within(header_.e_phoff, sizeof(Elf64_Phdr) * segments, size)))
             return "ELF program headers beyond its end";
         for (uint64_t i = 0; i < segments; ++i) {
-            const uint64_t segment = at(32, 8) + 56 * i;
-            if (!within(at(segment + 8, 8), at(segment + 32, 8), size)) return "ELF segment beyond its end";
+            const auto segment = read<Elf64_Phdr>(image_, header_.e_phoff + sizeof(Elf64_Phdr) * i);
+            if (!within(segment.p_offset, segment.p_filesz, size)) return "ELF segment beyond its end";
         }
         uint64_t left = most_shared * size;
         for (uint64_t i = 0; i < count(); ++i) {
-            if (is_empty_section(type(i))) continue;
-            const uint64_t content = at(section(i) + 32, 8);
-            if (!within(at(section(i) + 24, 8), content, size)) return "ELF section beyond its end";
-            if (content > left) return "ELF sections that are all in one place";
-            left -= content;
+            const Elf64_Shdr each = section(i);
+            if (is_empty_section(each.sh_type)) continue;
+            if (!within(each.sh_offset, each.sh_size, size)) return "ELF section beyond its end";
+            if (each.sh_size > left) return "ELF sections that are all in one place";
+            left -= each.sh_size;
         }
-        if (count() > 0 && !is_strings(at(62, 2))) return "ELF image without names of its sections";
+        if (count() > 0 && !is_strings(names)) return "ELF image without names of its sections";
         const uint64_t symbols_known = least_symbols();
         for (uint64_t i = 0; i < count(); ++i) {
-            if (at(section(i), 4) >= bytes(at(62, 2)).size()) return "name of an ELF section beyond its end";
+            if (section(i).sh_name >= bytes(names).size()) return "name of an ELF section beyond its end";
             if (!refers_well(i, symbols_known)) return "ELF section that refers beyond its end";
         }
         return nullptr;
@@ -114,24 +125,23 @@ class Elf {
     // Sections may have bytes in common, as ptxas lets them from sm_100 on (1.3 times the image's in all),
     // but each of them is read, and there may be 65535.
     static constexpr uint64_t most_shared = 8;
-    static constexpr uint64_t symbols = 2, strings = 3, added = 4, relocations = 9;
-    static constexpr uint64_t reserved = 0xff00, cuda = 190;
 
-    uint64_t at(uint64_t offset, size_t width) const { return number(image_, offset, width); }
-    uint64_t table() const { return at(40, 8); }
-    uint64_t count() const { return at(60, 2); }
-    uint64_t section(uint64_t index) const { return table() + 64 * index; }
-    uint32_t type(uint64_t index) const { return static_cast<uint32_t>(at(section(index) + 4, 4)); }
-    uint64_t link(uint64_t index) const { return at(section(index) + 40, 4); }
+    bool is_wide() const { return header_.e_ident[EI_CLASS] == ELFCLASS64; }
+    bool is_for_gpus() const { return header_.e_machine == EM_CUDA; }
+    uint64_t count() const { return header_.e_shnum; }
+    Elf64_Shdr section(uint64_t index) const {
+        return read<Elf64_Shdr>(image_, header_.e_shoff + sizeof(Elf64_Shdr) * index);
+    }
     Bytes bytes(uint64_t index) const {
-        if (is_empty_section(type(index))) return {};
-        return image_.subspan(at(section(index) + 24, 8), at(section(index) + 32, 8));
+        const Elf64_Shdr of = section(index);
+        return is_empty_section(of.sh_type) ? Bytes() : image_.subspan(of.sh_offset, of.sh_size);
     }
     std::string_view name(uint64_t index) const {
-        return reinterpret_cast<const char*>(bytes(at(62, 2)).data()) + at(section(index), 4);
+        return reinterpret_cast<const char*>(bytes(header_.e_shstrndx).data()) + section(index).sh_name;
     }
     bool is_strings(uint64_t index) const {
-        return index < count() && type(index) == strings && !bytes(index).empty() && bytes(index).back() == 0;
+        return index < count() && section(index).sh_type == SHT_STRTAB && !bytes(index).empty() &&
+               bytes(index).back() == 0;
     }
 
     // Of any of its symbol tables. Which one a section of relocations means is not to be told by its link: in
@@ -140,8 +150,9 @@ class Elf {
         uint64_t least = 0;
         bool any = false;
         for (uint64_t i = 0; i < count(); ++i) {
-            if (type(i) != symbols) continue;
-            least = any ? std::min<uint64_t>(least, bytes(i).size() / 24) : bytes(i).size() / 24;
+            if (section(i).sh_type != SHT_SYMTAB) continue;
+            const uint64_t symbols = bytes(i).size() / sizeof(Elf64_Sym);
+            least = any ? std::min(least, symbols) : symbols;
             any = true;
         }
         return least;
@@ -149,78 +160,90 @@ class Elf {
 
     // Symbols by their names and sections, relocations by their symbols.
     bool refers_well(uint64_t index, uint64_t symbols_known) const {
-        if (link(index) >= count()) return false;
+        const Elf64_Shdr own = section(index);
+        if (own.sh_link >= count()) return false;
         const Bytes all = bytes(index);
-        if (type(index) == symbols) {
-            if (!is_strings(link(index)) || all.size() % 24 != 0) return false;
-            for (uint64_t i = 0; i < all.size(); i += 24) {
-                const uint64_t place = number(all, i + 6, 2);
-                if (number(all, i, 4) >= bytes(link(index)).size()) return false;
-                if (place >= count() && place < reserved) return false;
+        if (own.sh_type == SHT_SYMTAB) {
+            if (!is_strings(own.sh_link) || all.size() % sizeof(Elf64_Sym) != 0) return false;
+            const uint64_t names = bytes(own.sh_link).size();
+            for (uint64_t i = 0; i < all.size(); i += sizeof(Elf64_Sym)) {
+                const auto symbol = read<Elf64_Sym>(all, i);
+                if (symbol.st_name >= names) return false;
+                if (symbol.st_shndx >= count() && symbol.st_shndx < SHN_LORESERVE) return false;
             }
-        } else if (type(index) == added || type(index) == relocations) {
-            const uint64_t width = type(index) == added ? 24 : 16;
-            if (all.size() % width != 0 || at(section(index) + 44, 4) >= count()) return false;
+        } else if (own.sh_type == SHT_RELA || own.sh_type == SHT_REL) {
+            // One with an addend begins as one without.
+            const uint64_t width = own.sh_type == SHT_RELA ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
+            if (all.size() % width != 0 || own.sh_info >= count()) return false;
             for (uint64_t i = 0; i < all.size(); i += width)
-                if (number(all, i + 12, 4) >= symbols_known) return false;
+                if (ELF64_R_SYM(read<Elf64_Rel>(all, i).r_info) >= symbols_known) return false;
         }
         return true;
     }
 
     Bytes image_;
+    Elf64_Ehdr header_{};
 };
 
 bool ends(Bytes text) { return std::ranges::find(text, 0) != text.end(); }
 
+bool is_elf(Bytes image) {
+    return image.size() >= sizeof(Elf64_Ehdr) && std::memcmp(image.data(), ELFMAG, SELFMAG) == 0;
+}
+bool is_fatbin(Bytes image) { return fatbin::is_fatbin(image.data(), image.size()); }
+
 // One image of a fat binary, from its header on. The layout is nvcc's: some 28,000 of NVIDIA's libraries keep
 // to what is asked here.
 const char* check_entry(Bytes entry, uint64_t& size) {
-    constexpr uint64_t least = 64, most_unpacked = uint64_t{1} << 30;
-    constexpr uint64_t lz4 = 0x2000, zstd = 0x8000;
-    if (entry.size() < least) return "fatbin entry beyond its end";
-    const auto at = [&](uint64_t offset, size_t bytes) { return number(entry, offset, bytes); };
-    const uint64_t header = at(4, 4), content = at(8, 8), packed = at(16, 4), options = at(20, 4);
-    if (header < least || !within(header, content, entry.size())) return "fatbin entry beyond its end";
-    if (!within(at(32, 4), at(36, 4), header)) return "name of a fatbin entry beyond its header";
-    if (options != 0 && (!within(options, 8, header) || !within(at(options, 4), at(options + 4, 4), header)))
+    if (entry.size() < sizeof(fatbin::Entry)) return "fatbin entry beyond its end";
+    const auto head = read<fatbin::Entry>(entry);
+    const uint64_t header = head.header_bytes, options = head.options;
+    if (header < sizeof head || !within(header, head.bytes, entry.size()))
+        return "fatbin entry beyond its end";
+    if (!within(head.name, head.name_bytes, header)) return "name of a fatbin entry beyond its header";
+    if (options != 0 && (!within(options, 8, header) ||
+                         !within(number(entry, options, 4), number(entry, options + 4, 4), header)))
         return "options of a fatbin entry beyond its header";
-    if (packed > content) return "packed content of a fatbin entry beyond its end";
-    if (options == 0 && kind_of(entry) == ptx)
+    if (head.packed_bytes > head.bytes) return "packed content of a fatbin entry beyond its end";
+    if (options == 0 && head.kind == fatbin::kind_ptx)
         return "fatbin entry of PTX without options";  // the linker reads them
-    if (options != 0 && !ends(entry.subspan(at(options, 4), header - at(options, 4))))
+    if (options != 0 && !ends(entry.first(header).subspan(number(entry, options, 4))))
         return "options of a fatbin entry beyond its header";
-    size = header + content;
-    const uint64_t packing = packing_of(entry);
-    if (packing != 0) {
-        if (packed == 0 || at(56, 8) == 0) return "packed fatbin entry without content";
-        if (at(56, 8) > most_unpacked) return "fatbin entry of more than 1 GiB";
-        if (kind_of(entry) != ptx && kind_of(entry) != machine_code)
-            return nullptr;                   // packed in a way of their own
-        if (packing == zstd) return nullptr;  // the driver looks itself
-        if (packing != lz4) return "fatbin entry that is packed in an unknown way";
-        return is_lz4(entry.subspan(header, packed), at(56, 8)) ? nullptr
-                                                                : "damaged content of a fatbin entry";
+    size = header + head.bytes;
+    const Bytes content = entry.subspan(header, head.bytes);
+    if (const uint64_t packed = head.flags & packing; packed != 0) {
+        if (head.packed_bytes == 0 || head.expanded_bytes == 0) return "packed fatbin entry without content";
+        if (head.expanded_bytes > fatbin::expanded_most) return "fatbin entry of more than 1 GiB";
+        if (head.kind != fatbin::kind_ptx && head.kind != fatbin::kind_machine_code)
+            return nullptr;                               // packed in a way of their own
+        if (packed == fatbin::flag_zstd) return nullptr;  // the driver looks itself
+        if (packed != fatbin::flag_lz4) return "fatbin entry that is packed in an unknown way";
+        return is_lz4(content.first(head.packed_bytes), head.expanded_bytes)
+                   ? nullptr
+                   : "damaged content of a fatbin entry";
     }
-    const bool elf = content >= sizeof(uint32_t) && at(header, 4) == elf_magic;
-    return elf ? Elf(entry.subspan(header, content)).wrong() : nullptr;
+    const bool elf = content.size() >= SELFMAG && std::memcmp(content.data(), ELFMAG, SELFMAG) == 0;
+    return elf ? Elf(content).wrong() : nullptr;
 }
 
-constexpr uint64_t least_header = 16;
+// The entries, of one whose header fits.
+Bytes entries_of(Bytes image) {
+    const auto header = read<fatbin::Header>(image);
+    return image.subspan(header.header_bytes, header.bytes);
+}
 
 const char* check_fatbin(Bytes image, uint64_t& size) {
-    const uint64_t header = number(image, 6, 2), content = number(image, 8, 8);
-    if (header < least_header || !within(header, content, image.size())) return "fatbin beyond its end";
-    size = header + content;
-    for (Bytes left = image.subspan(header, content); !left.empty();) {
+    const auto header = read<fatbin::Header>(image);
+    if (header.header_bytes < sizeof header || !within(header.header_bytes, header.bytes, image.size()))
+        return "fatbin beyond its end";
+    size = header.header_bytes + header.bytes;
+    for (Bytes left = entries_of(image); !left.empty();) {
         uint64_t entry = 0;
         if (const char* wrong = check_entry(left, entry); wrong != nullptr) return wrong;
         left = left.subspan(entry);
     }
     return nullptr;
 }
-
-bool is_elf(Bytes image) { return image.size() >= 64 && number(image, 0, 4) == elf_magic; }
-bool is_fatbin(Bytes image) { return image.size() >= least_header && number(image, 0, 4) == fatbin_magic; }
 
 uint64_t text_variable_bytes(Bytes text) {
     const auto* const first = reinterpret_cast<const char*>(text.data());
@@ -229,11 +252,10 @@ uint64_t text_variable_bytes(Bytes text) {
 
 // Of a sound one.
 uint64_t entry_variable_bytes(Bytes entry, int major) {
-    Bytes content = entry.subspan(number(entry, 4, 4), number(entry, 8, 8));
+    const auto head = read<fatbin::Entry>(entry);
+    Bytes content = entry.subspan(head.header_bytes, head.bytes);
     std::vector<uint8_t> unpacked;
-    if (packing_of(entry) != 0) {
-        fatbin::Entry head;
-        std::memcpy(&head, entry.data(), sizeof head);
+    if ((head.flags & packing) != 0) {
         if (major == 0 || !head.packed() || !head.useful(major)) return 0;
         const auto packed = std::as_bytes(content);
         unpacked.resize(fatbin::expanded_size(head, packed));
@@ -242,15 +264,14 @@ uint64_t entry_variable_bytes(Bytes entry, int major) {
         content = unpacked;
         if (is_elf(content) && Elf(content).wrong() != nullptr) return UINT64_MAX;
     }
-    if (kind_of(entry) == ptx) return text_variable_bytes(content);
+    if (head.kind == fatbin::kind_ptx) return text_variable_bytes(content);
     return is_elf(content) ? Elf(content).variable_bytes() : 0;
 }
 
 const char* Elf::wrong_object() const {
-    if (at(4, 1) != 2) return "not a 64-bit object file";
+    if (!is_wide()) return "not a 64-bit object file";
     if (const char* wrong = damaged(); wrong != nullptr) return wrong;
-    const bool hosts = at(18, 2) != cuda;
-    for (uint64_t i = 0; hosts && i < count(); ++i) {
+    for (uint64_t i = 0; !is_for_gpus() && i < count(); ++i) {
         if (name(i) != ".nv_fatbin" && name(i) != "__nv_relfatbin") continue;
         uint64_t size = 0;
         for (Bytes left = bytes(i); !left.empty(); left = left.subspan(std::min(size, left.size()))) {
@@ -333,8 +354,8 @@ uint64_t variable_bytes(const std::vector<uint8_t>& image, int major) {
     if (is_elf(given)) return Elf(given).variable_bytes();
     if (!is_fatbin(given)) return text_variable_bytes(given);
     uint64_t most = 0, size = 0;
-    for (Bytes left = given.subspan(number(given, 6, 2), number(given, 8, 8));
-         !left.empty() && check_entry(left, size) == nullptr; left = left.subspan(size))
+    for (Bytes left = entries_of(given); !left.empty() && check_entry(left, size) == nullptr;
+         left = left.subspan(size))
         most = std::max(most, entry_variable_bytes(left, major));
     return most;
 }

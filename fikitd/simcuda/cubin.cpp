@@ -17,7 +17,6 @@ namespace fikit::sim {
 
 namespace {
 
-constexpr unsigned cuda_machine = 190;
 constexpr std::string_view text_prefix = ".text.";
 constexpr std::string_view info_prefix = ".nv.info.";
 constexpr std::string_view shared_prefix = ".nv.shared.";
@@ -254,7 +253,7 @@ bool read_variables(const File& file, ptx::Module& module) {
 
 bool is_cubin(Bytes image) {
     const auto header = read_at<Elf64_Ehdr>(image, 0);
-    return header && std::memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 && header->e_machine == cuda_machine;
+    return header && std::memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 && header->e_machine == EM_CUDA;
 }
 
 unsigned cubin_target(Bytes image) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "fatbin.hpp"
+#include "fatbin_entries.hpp"
 
 namespace fikit::sim {
 
@@ -17,15 +18,6 @@ namespace {
 
 constexpr std::uint64_t length_most = std::uint64_t{4} << 30;
 constexpr std::size_t piece = 4096;
-
-// What nvcc puts around a fat binary in a program's own data.
-struct Wrapper {
-    std::uint32_t magic;
-    std::uint32_t version;
-    const void* data;
-    void* more;
-};
-constexpr std::uint32_t wrapper_magic = 0x466243b1;
 
 // Reads the process's own memory; fewer bytes than asked for where it ends, instead of a fault. By the
 // calling thread's number: under the process's there is nothing any more once the first thread has ended.
@@ -127,10 +119,10 @@ std::vector<std::byte> copy_image(const void* image) {
 
 std::vector<std::byte> copy_wrapped(const void* image) {
     std::vector<std::byte> head;
-    Wrapper wrapper;
+    fatbin::Wrapper wrapper;
     if (!read_exactly(static_cast<const std::byte*>(image), sizeof wrapper, head)) return copy_image(image);
     std::memcpy(&wrapper, head.data(), sizeof wrapper);
-    return copy_image(wrapper.magic == wrapper_magic ? wrapper.data : image);
+    return copy_image(wrapper.magic == fatbin::wrapper_magic ? wrapper.data : image);
 }
 
 CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log) {

@@ -11,15 +11,6 @@
 namespace fikit::shim {
 namespace {
 
-constexpr uint32_t wrapper_magic = 0x466243b1;
-constexpr uint32_t elf_magic = 0x464c457f;
-
-struct Wrapper {
-    uint32_t magic, version;
-    const void* data;
-    const void* const* others;  // version 2: what `data` was linked from
-};
-
 uint32_t word_at(const void* address) {
     uint32_t word;
     memcpy(&word, address, sizeof word);
@@ -52,13 +43,13 @@ uint64_t elf_bytes(const void* data) {
 
 bool find_image(const void* passed, Image& image) {
     const uint32_t magic = word_at(passed);
-    if (magic == wrapper_magic) return false;
+    if (magic == fatbin::wrapper_magic) return false;
     image = {.data = passed};
     if (magic == fatbin::magic) {
         fatbin::Header header;
         memcpy(&header, passed, sizeof header);
         image.bytes = header.header_bytes + header.bytes;
-    } else if (magic == elf_magic) {
+    } else if (memcmp(passed, ELFMAG, SELFMAG) == 0) {
         image.bytes = elf_bytes(passed);
     } else {
         image.bytes = strlen(static_cast<const char*>(passed)) + 1;
@@ -67,8 +58,8 @@ bool find_image(const void* passed, Image& image) {
 }
 
 bool find_wrapped(const void* passed, Image& image) {
-    if (word_at(passed) != wrapper_magic) return find_image(passed, image);
-    Wrapper wrapper;
+    if (word_at(passed) != fatbin::wrapper_magic) return find_image(passed, image);
+    fatbin::Wrapper wrapper;
     memcpy(&wrapper, passed, sizeof wrapper);
     if (wrapper.data == nullptr || !find_image(wrapper.data, image)) return false;
     image.unlinked = wrapper.version == 2 ? wrapper.others : nullptr;
