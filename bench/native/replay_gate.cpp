@@ -14,12 +14,12 @@ using scheduling::Work;
 
 namespace {
 
-constexpr Nanoseconds enqueue = 100;         // a tenant's producer, for each operation
-constexpr Nanoseconds look = 200;            // the dispatch thread, to take note of something
-constexpr Nanoseconds foresee = 16;          // a decision, for each launch of high sessions it looks ahead to
-constexpr Nanoseconds timing_events = 2480;  // two around a launch
-constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
-constexpr Nanoseconds read_after = 700;      // what a kernel has written, by who reads it all the time
+constexpr Nanoseconds enqueue = 100;  // a tenant's producer, for each operation
+constexpr Nanoseconds look = 200;     // the dispatch thread, to take note of something
+constexpr Nanoseconds foresee = 16;   // a decision, for each launch of high sessions it looks ahead to
+constexpr Nanoseconds timing_events = 2 * model::call::timed_record;  // two around a launch
+constexpr Nanoseconds seen_after = 1000;                              // a mark, by who watches it
+constexpr Nanoseconds read_after = 700;  // what a kernel has written, by who reads it all the time
 constexpr uint32_t mark_tag = UINT32_MAX;
 
 std::vector<uint16_t> sizes(const scheduling::Bounds& bounds) {

@@ -1,4 +1,4 @@
-// What launching costs the host thread that does it, as measured on the H200.
+// What launching costs the host thread that does it, as measured on the H200 (simcuda/model.hpp) but for one.
 #pragma once
 
 #include <cmath>
@@ -7,10 +7,11 @@
 
 namespace fikit::replay::host {
 
-inline constexpr Nanoseconds launch = 2500;
-inline constexpr Nanoseconds green_launch = 2970;  // or one that hops from one partition to another
-inline constexpr Nanoseconds write_value = 1700;   // a mark for who waits
-inline constexpr Nanoseconds record_event = 250;   // any other (H100)
+inline constexpr Nanoseconds launch = sim::model::call::launch;
+// On a partition, or one that hops from one partition to another.
+inline constexpr Nanoseconds green_launch = launch + sim::model::call::launch_partition;
+inline constexpr Nanoseconds write_value = sim::model::call::stream_memory;  // a mark for who waits
+inline constexpr Nanoseconds record_event = 250;                             // any other (H100)
 
 // A call takes longer than that now and then: an exponential tail.
 inline Nanoseconds delay(Random& random) {

@@ -12,8 +12,6 @@ using namespace fikit::sim;
 
 namespace {
 
-constexpr std::size_t host_page = 4096;
-
 CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std::size_t bytes,
                   CUdeviceptr* address) {
     if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;

@@ -15,8 +15,6 @@ namespace fikit::sim {
 
 namespace {
 
-constexpr std::size_t host_page = 4096;
-
 // If that is free: out of the way of programs, as an executor maps what they register at their own addresses
 // (fikitd/native/session.hpp says what lies where).
 void* const wished_view = reinterpret_cast<void*>(0x4900'0000'0000);

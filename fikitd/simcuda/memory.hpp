@@ -133,6 +133,7 @@ class AddressSpace final : public GlobalMemory {
     std::atomic<unsigned> changes_{0};
 };
 
+inline constexpr std::size_t host_page = 4096;
 // Pages of the host's that the device reaches at the same address; 0 when there are none.
 std::uint64_t allocate_host_pages(AddressSpace& space, std::size_t bytes);
 void release_host_pages(AddressSpace& space, std::uint64_t address, std::size_t bytes);
