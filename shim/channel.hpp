@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "locked.hpp"
 #include "shared.hpp"
 #include "status.hpp"
 #include "waiting.hpp"
@@ -219,18 +220,6 @@ class Uncancelled {
 
   private:
     int before_;
-};
-
-// Scoped pthread mutex: std::mutex would bring libstdc++'s exceptions.
-class Locked {
-  public:
-    explicit Locked(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-    ~Locked() { pthread_mutex_unlock(&mutex_); }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
-
-  private:
-    pthread_mutex_t& mutex_;
 };
 
 }  // namespace fikit

@@ -5,6 +5,7 @@
 
 #include "devices.hpp"
 #include "interface.hpp"
+#include "locked.hpp"
 
 namespace fikit::nvml {
 
@@ -42,17 +43,6 @@ class Library {
     unsigned index_of(const Device& device) const { return static_cast<unsigned>(&device - devices_.device); }
 
   private:
-    class Locked {
-      public:
-        explicit Locked(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-        ~Locked() { pthread_mutex_unlock(&mutex_); }
-        Locked(const Locked&) = delete;
-        Locked& operator=(const Locked&) = delete;
-
-      private:
-        pthread_mutex_t& mutex_;
-    };
-
     bool load(unsigned flags);
     void aim();
     Device* find(Devices& devices, nvmlDevice_t handle);
