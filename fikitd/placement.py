@@ -59,8 +59,11 @@ class Executors(Protocol):
     def failing(self) -> Container[int]:
         """GPUs where none starts."""
 
-    def full(self, gpu: int, domain: str, uid: int) -> str:
-        """Why a trust domain of this user's gets none on a GPU; empty: it does."""
+    def check_place(self, gpu: int, domain: str, uid: int) -> None:
+        """Raises QuotaReached where a trust domain of this user's has none on a GPU, and gets none.
+
+        Who waits for one keeps nobody else waiting: many need none, and the next that is to be had is his.
+        """
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ def place(
             never.append(refusal)
             continue
         try:
-            check_place(ask, device, executors)
+            executors.check_place(device.index, ask.domain, ask.uid)
             left, works = room(ask, device, held, limits), device.index not in executors.failing
             fitting.append((works, left, -device.index, device))
         except QuotaReached as refusal:
@@ -149,15 +152,6 @@ def place(
     if full:
         raise MachineFull(later[full[0]].message, later[full[0]].hint, full)
     raise [*later.values(), *never][0]
-
-
-def check_place(ask: Ask, device: DeviceSpec, executors: Executors) -> None:
-    """Raises QuotaReached where the trust domain gets no executor.
-
-    Who waits for one keeps nobody else waiting: many need none, and the next that is to be had is his.
-    """
-    if reason := executors.full(device.index, ask.domain, ask.uid):
-        raise QuotaReached(reason, "end isolated jobs or sessions, or wait until others end")
 
 
 def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tuple[float, int]:

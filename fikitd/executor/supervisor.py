@@ -180,14 +180,10 @@ class Supervisor:
                 return executor
         return None
 
-    def full(self, gpu: int, domain: str, uid: int) -> str:
-        """Why a trust domain gets no executor on a GPU; empty: it has one, or one may be started."""
+    def check_place(self, gpu: int, domain: str, uid: int) -> None:
+        """Raises QuotaReached where a trust domain has no executor on a GPU, and none may be started."""
         if self._living(self._devices[gpu], domain) is None:
-            try:
-                self._in_the_way(gpu, domain, uid)
-            except QuotaReached as refusal:
-                return refusal.message
-        return ""
+            self._in_the_way(gpu, domain, uid)
 
     def _in_the_way(self, gpu: int, domain: str, uid: int) -> Executor | None:
         """The idle executor that one of a trust domain would take the place of; None: there is a place.

@@ -55,7 +55,7 @@ def gpu(index: int, memory: int = 8 * GIB) -> DeviceSpec:
 
 TWO = {0: gpu(0), 1: gpu(1)}
 LIMITS = DeviceSection(max_sessions=2)
-SERVED: Any = SimpleNamespace(failing=(), full=lambda gpu, domain, uid: "")
+SERVED: Any = SimpleNamespace(failing=(), check_place=lambda gpu, domain, uid: None)
 
 
 def ask(memory: int = 0, index: int | None = None, allowed: Allowance = ALLOWED) -> Ask:
