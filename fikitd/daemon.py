@@ -181,8 +181,7 @@ class Daemon:
 
         ``besides``: one whose reservation is left out, as its sessions live inside that.
         """
-        running = [job for job in self.jobs.known.values() if job.state in ("running", "paused")]
-        counted = {job.job: job for job in running if job is not besides}
+        counted = {job.job: job for job in self.jobs.running() if job is not besides}
         claims: list[Claim] = []
         used: Counter[tuple[str | None, int]] = Counter()  # within a job's reservation, where it has one
         with_sessions = set()
@@ -284,8 +283,7 @@ class Daemon:
 
     def _expected(self, gpu: int) -> dict[str, int]:
         """The trust domains of the jobs that run on a GPU, and whose they are."""
-        running = (job for job in self.jobs.known.values() if job.state in ("running", "paused"))
-        return {domain_of(job): job.uid for job in running if gpu in job.gpus}
+        return {domain_of(job): job.uid for job in self.jobs.running() if gpu in job.gpus}
 
     async def _heed_jobs(self, executor: Executor) -> None:
         """Those it serves have numbers, though our state may be another than that of who started them."""
@@ -296,7 +294,7 @@ class Daemon:
     def _lasts(self, domain: str) -> bool:
         """Whether a trust domain may have more sessions: a user's always, an isolated job's while it runs."""
         job = self.jobs.find(domain)
-        return domain_owner(domain) is not None or (job is not None and job.state in ("running", "paused"))
+        return domain_owner(domain) is not None or (job is not None and job.runs)
 
     def _owner(self, domain: str) -> int | None:
         """Whose a trust domain is: a user's by its name, an isolated one by its job or its session."""
@@ -308,7 +306,7 @@ class Daemon:
     def _check_job(self, peer: Peer, job: Job) -> None:
         if job.uid != peer.uid:
             raise NotPermitted(f"{job.job} belongs to another user, and so would its sessions")
-        if job.state not in ("running", "paused"):
+        if not job.runs:
             raise InvalidRequest(f"{job.job} is {job.state}; only a running job opens sessions")
         if self.stopping:
             raise Draining(ENDS)

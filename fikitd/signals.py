@@ -11,7 +11,6 @@ import trio
 from fikitd import configuration_files, log
 from fikitd.daemon import ENDS, Daemon
 from fikitd.errors import ConfigurationError, Unavailable
-from fikitd.jobs.model import Job
 from fikitd.notify import notify, reloading
 from fikitd.scarcity import in_thread
 
@@ -86,8 +85,8 @@ async def end_jobs(daemon: Daemon) -> None:
     """Kill what runs, and what was being started meanwhile, and wait for its end."""
     asked: set[int] = set()
     with daemon.events.subscribed(lambda uid: True) as subscription:
-        while daemon.jobs.starting or running_jobs(daemon):
-            for job in running_jobs(daemon):
+        while daemon.jobs.starting or daemon.jobs.running():
+            for job in daemon.jobs.running():
                 if job.number not in asked:
                     asked.add(job.number)
                     try:
@@ -98,15 +97,10 @@ async def end_jobs(daemon: Daemon) -> None:
                 await subscription.receive.receive()
 
 
-def running_jobs(daemon: Daemon) -> list[Job]:
-    """Jobs with a process."""
-    return [job for job in daemon.jobs.known.values() if job.state in ("running", "paused")]
-
-
 def idle(daemon: Daemon) -> bool:
     """Whether nothing runs and nothing is about to."""
     sessions, jobs = daemon.sessions, daemon.jobs
-    return not (sessions.living or sessions.opening or jobs.starting or running_jobs(daemon))
+    return not (sessions.living or sessions.opening or jobs.starting or jobs.running())
 
 
 async def until_idle(daemon: Daemon) -> None:

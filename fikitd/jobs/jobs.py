@@ -154,7 +154,7 @@ class Jobs(JobRecords):
         )
         awaited: set[int] = set()
         refusals: dict[Hashable, str] = {}  # by what decides: the queue may be long
-        running, place = self._running(), self._placing(awaited)
+        running, place = [job.uid for job in self.running()], self._placing(awaited)
         for number in [job.number for job in waiting]:
             job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
             if job is None or job.state != "queued" or not self.admits():
@@ -179,11 +179,7 @@ class Jobs(JobRecords):
                 await self._start(job, device)
             finally:
                 self.starting.discard(job.number)
-            running, place = self._running(), self._placing(awaited)
-
-    def _running(self) -> list[int]:
-        """The users of the jobs that run."""
-        return [job.uid for job in self.known.values() if job.state in ("running", "paused")]
+            running, place = [job.uid for job in self.running()], self._placing(awaited)
 
     def _waits(self, job: Job, reason: str) -> None:
         if job.reason != reason:

@@ -82,6 +82,11 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.gpus_asked or (() if one is None else (one,))
 
     @property
+    def runs(self) -> bool:
+        """Whether it has begun and is not over, though it may be paused."""
+        return self.state in ("running", "paused")
+
+    @property
     def over(self) -> bool:
         """Whether nothing can follow."""
         return self.state in OVER

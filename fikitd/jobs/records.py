@@ -65,6 +65,10 @@ class JobRecords:
         number = job_number(job)
         return None if number is None else self.known.get(number)
 
+    def running(self) -> list[Job]:
+        """Those that run, paused ones among them."""
+        return [job for job in self.known.values() if job.runs]
+
     def next_number(self) -> int:
         """A number that no job has had."""
         self._next += 1

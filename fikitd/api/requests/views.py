@@ -53,15 +53,14 @@ async def hello(caller: Caller, request: Hello) -> Reply:
 async def get_status(caller: Caller, request: GetStatus) -> Reply:
     """The daemon at a glance."""
     daemon = caller.daemon
-    states = [job.state for job in daemon.jobs.known.values()]
     return Status(
         daemon=daemon.version,
         pid=os.getpid(),
         uptime_seconds=time.monotonic() - daemon.started_at,
         draining=daemon.refusing,
         sessions=len(daemon.sessions.living),
-        jobs_running=sum(state in ("running", "paused") for state in states),
-        jobs_queued=states.count("queued"),
+        jobs_running=len(daemon.jobs.running()),
+        jobs_queued=sum(job.state == "queued" for job in daemon.jobs.known.values()),
         gpus=await daemon.gpus(),
     )
 
