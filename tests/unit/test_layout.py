@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -175,6 +176,20 @@ def test_documents_name_targets_that_exist() -> None:
         )
         assert named <= targets, document
     assert {"demo", "test"} <= targets
+
+
+@pytest.mark.parametrize("folder", ["shim", "shim/libcuda", "shim/libnvml", "fikitd/simcuda"])
+def test_design_notes_tell_of_each_file(folder: str) -> None:
+    """And their tables of none that is gone."""
+    notes = (ROOT / folder / "DESIGN.md").read_text()
+    name = re.compile(r"`([a-z_0-9.*]+)`")
+    told = {Path(each).stem for each in re.findall(r"`([\w.*/]+)`", notes)}
+    here = {path.stem for path in (ROOT / folder).iterdir() if path.suffix in NATIVE}
+    assert {each for each in here if not any(fnmatch(each, pattern) for pattern in told)} == set()
+    rows = re.findall(r"^\| (`[^|]*)", notes, re.MULTILINE)
+    there = {path.stem for path in (ROOT / folder).rglob("*")}
+    listed = {Path(each).stem for row in rows for each in name.findall(row)}
+    assert {each for each in listed if not any(fnmatch(stem, each) for stem in there)} == set()
 
 
 def test_readme_names_verbs_that_exist() -> None:
