@@ -155,12 +155,14 @@ class BlockRun {
     static Mask gathered(const Warp& warp, const Context& context, const Op& op, Mask mask);
     void settle(Warp& warp);
     void run_group(Warp& warp, std::size_t group);
+    void regroup(Warp& warp, std::size_t group, const Op& op, Context& context, Mask mask);
     void split(Warp& warp, std::size_t group, Mask taken);
+    template <typename Place>
+    Place part(Warp& warp, std::size_t group, const Place* places);
     void call(Warp& warp, std::size_t group, const Op& op, Context& context);
     void leave(Warp& warp, std::size_t group);
     void exit_lanes(Warp& warp, std::size_t group);
     Frame* make_frame(Warp& warp, const Function& function);
-    void drop(Warp& warp, Frame* frame);
     void bind(Context& context, const Group& group) const;
     bool wait_for_clock(Warp& warp, std::size_t group, Context& context, std::uint32_t first,
                         std::uint32_t last);

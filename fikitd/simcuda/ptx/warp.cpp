@@ -50,8 +50,6 @@ Frame* BlockRun::make_frame(Warp& warp, const Function& function) {
     return frame;
 }
 
-void BlockRun::drop(Warp&, Frame* frame) { frame->caller = nullptr; }
-
 void BlockRun::bind(Context& context, const Group& group) const {
     context.bases[0] = group.frame->registers;
     context.bases[1] = const_cast<std::byte*>(group.frame->constants);
@@ -220,113 +218,114 @@ void BlockRun::run_group(Warp& warp, std::size_t index) {
             }
             continue;
         }
-        // What changes the groups.
         stop(pc);
-        if (op.kind == Kind::gather) {
-            const Mask complete = gathered(warp, context, op, mask);
-            if (complete != mask) {
-                if (mask != active) split(warp, index, mask);
-                Group waiting = warp.groups[index];
-                waiting.state = Group::State::gathering;
-                waiting.mask = mask & ~complete;
-                if (complete == 0) {
-                    warp.groups[index] = waiting;
-                    return;
-                }
-                warp.groups[index].mask = complete;
-                warp.groups.push_back(waiting);
+        regroup(warp, index, op, context, mask);
+        return;
+    }
+}
+
+// What changes the groups: the lanes of `mask` are at an operation that leads elsewhere, or waits.
+void BlockRun::regroup(Warp& warp, std::size_t index, const Op& op, Context& context, Mask mask) {
+    const Mask active = context.active;
+    if (op.kind == Kind::gather) {
+        const Mask complete = gathered(warp, context, op, mask);
+        if (complete != mask) {
+            if (mask != active) split(warp, index, mask);
+            Group waiting = warp.groups[index];
+            waiting.state = Group::State::gathering;
+            waiting.mask = mask & ~complete;
+            if (complete == 0) {
+                warp.groups[index] = waiting;
+                return;
             }
-            op.run(context, op, complete);
-            fault_ = context.fault;
-            ++warp.groups[index].pc;
-            return;
+            warp.groups[index].mask = complete;
+            warp.groups.push_back(waiting);
         }
-        if (mask != active) split(warp, index, mask);
-        Group& group = warp.groups[index];
-        switch (op.kind) {
-            case Kind::branch:
-                group.pc = op.extra;
-                return;
-            case Kind::branch_indexed: {
-                const auto& targets = context.frame->function->jumps[op.extra];
-                const u32* chosen = context.at<u32>(op.a);
-                const u32 first = chosen[std::countr_zero(mask)];
-                Mask same = 0;
-                each_lane(mask, [&](unsigned lane) { same |= chosen[lane] == first ? Mask{1} << lane : 0; });
-                if (same != mask) {
-                    Group rest = group;
-                    rest.mask = mask & ~same;
-                    warp.groups[index].mask = same;
-                    warp.groups.push_back(rest);
-                }
-                if (first >= targets.size()) {
-                    fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
-                    return;
-                }
-                warp.groups[index].pc = targets[first];
-                return;
-            }
-            case Kind::call:
-                call(warp, index, op, context);
-                return;
-            case Kind::leave:
-                leave(warp, index);
-                return;
-            case Kind::exit:
-                exit_lanes(warp, index);
-                return;
-            case Kind::trap:
-                fault_ = CUDA_ERROR_LAUNCH_FAILED;
-                return;
-            case Kind::breakpoint:
-                fault_ = CUDA_ERROR_LAUNCH_FAILED;
-                return;
-            case Kind::barrier:
-                arrive(warp, index, op, context);
-                return;
-            case Kind::cluster_arrive:
-                ++group.pc;
-                arrive_in_cluster(warp, mask);
-                return;
-            case Kind::cluster_wait:
-                if (waits_for_cluster(warp, mask))
-                    group.state = Group::State::cluster;
-                else
-                    ++group.pc;
-                return;
-            case Kind::sleep: {
-                u32 longest = 0;
-                const u32* wished = context.at<u32>(op.a);
-                each_lane(mask, [&](unsigned lane) { longest = std::max(longest, wished[lane]); });
-                ++group.pc;
-                if (longest == 0) return;
-                group.state = Group::State::sleeping;
-                group.wake = clock() + longest;
-                return;
-            }
-            default:
+        op.run(context, op, complete);
+        fault_ = context.fault;
+        ++warp.groups[index].pc;
+        return;
+    }
+    if (mask != active) split(warp, index, mask);
+    Group& group = warp.groups[index];
+    switch (op.kind) {
+        case Kind::branch:
+            group.pc = op.extra;
+            return;
+        case Kind::branch_indexed: {
+            const auto& targets = context.frame->function->jumps[op.extra];
+            const u32 first = part(warp, index, context.at<u32>(op.a));
+            if (first >= targets.size()) {
                 fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
                 return;
+            }
+            warp.groups[index].pc = targets[first];
+            return;
         }
+        case Kind::call:
+            call(warp, index, op, context);
+            return;
+        case Kind::leave:
+            leave(warp, index);
+            return;
+        case Kind::exit:
+            exit_lanes(warp, index);
+            return;
+        case Kind::trap:
+        case Kind::breakpoint:
+            fault_ = CUDA_ERROR_LAUNCH_FAILED;
+            return;
+        case Kind::barrier:
+            arrive(warp, index, op, context);
+            return;
+        case Kind::cluster_arrive:
+            ++group.pc;
+            arrive_in_cluster(warp, mask);
+            return;
+        case Kind::cluster_wait:
+            if (waits_for_cluster(warp, mask))
+                group.state = Group::State::cluster;
+            else
+                ++group.pc;
+            return;
+        case Kind::sleep: {
+            u32 longest = 0;
+            const u32* wished = context.at<u32>(op.a);
+            each_lane(mask, [&](unsigned lane) { longest = std::max(longest, wished[lane]); });
+            ++group.pc;
+            if (longest == 0) return;
+            group.state = Group::State::sleeping;
+            group.wake = clock() + longest;
+            return;
+        }
+        default:
+            fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+            return;
     }
+}
+
+// Where the first lane of the group goes; those that go elsewhere become a group of their own.
+template <typename Place>
+Place BlockRun::part(Warp& warp, std::size_t index, const Place* places) {
+    const Mask mask = warp.groups[index].mask;
+    const Place first = places[std::countr_zero(mask)];
+    Mask same = 0;
+    each_lane(mask, [&](unsigned lane) { same |= places[lane] == first ? Mask{1} << lane : 0; });
+    if (same != mask) {
+        Group rest = warp.groups[index];
+        rest.mask = mask & ~same;
+        warp.groups[index].mask = same;
+        warp.groups.push_back(rest);
+    }
+    return first;
 }
 
 void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& context) {
     const Call& what = context.frame->function->calls[op.extra];
-    Mask mask = warp.groups[index].mask;
     std::int32_t target = what.function;
     const Program& program = *launch.kernel.program;
     if (target < 0) {
-        const u64* places = context.at<u64>(op.a);
-        const u64 first = places[std::countr_zero(mask)];
-        Mask same = 0;
-        each_lane(mask, [&](unsigned lane) { same |= places[lane] == first ? Mask{1} << lane : 0; });
-        if (same != mask) {
-            Group rest = warp.groups[index];
-            rest.mask = mask & ~same;
-            warp.groups.push_back(rest);
-            warp.groups[index].mask = mask = same;
-        }
+        const u64 first = part(warp, index, context.at<u64>(op.a));
         const u64 ordinal = (first & window::mask) >> 4;
         if ((first & ~window::mask) != window::code || (first & 15) != 0 || ordinal == 0 ||
             ordinal > program.functions.size()) {
@@ -336,6 +335,7 @@ void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& contex
         target = static_cast<std::int32_t>(ordinal - 1);
     }
     const Function& function = *program.functions[static_cast<std::size_t>(target)];
+    const Mask mask = warp.groups[index].mask;
     Frame* caller = warp.groups[index].frame;
     if (!function.defined || function.entry || !same_formals(what.arguments, function.inputs) ||
         !same_formals(what.results, function.outputs)) {
@@ -408,7 +408,7 @@ void BlockRun::leave(Warp& warp, std::size_t index) {
     group.frame = caller;
     group.pc = frame->return_to;
     frame->live &= ~group.mask;
-    if (frame->live == 0) drop(warp, frame);
+    if (frame->live == 0) frame->caller = nullptr;
 }
 
 void BlockRun::exit_lanes(Warp& warp, std::size_t index) {
@@ -416,7 +416,7 @@ void BlockRun::exit_lanes(Warp& warp, std::size_t index) {
     for (Frame* frame = warp.groups[index].frame; frame != nullptr;) {
         Frame* caller = frame->caller;
         frame->live &= ~mask;
-        if (frame->live == 0) drop(warp, frame);
+        if (frame->live == 0) frame->caller = nullptr;
         frame = caller;
     }
     warp.exited |= mask;
