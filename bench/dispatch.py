@@ -177,11 +177,7 @@ def measure(options: argparse.Namespace, device: DeviceSpec, program: Path) -> d
                 for descriptor in descriptors[0]:
                     os.close(descriptor)
     return {
-        "benchmark": "dispatch",
-        "commit": machine.commit(),
-        "machine": machine.machine(),
-        "device": device.name,
-        "driver": machine.driver_version(),
+        **machine.about("dispatch", device),
         "daemon": not options.without_daemon,
         "rounds": options.rounds,
         "bytes": options.bytes,

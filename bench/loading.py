@@ -116,11 +116,7 @@ def main() -> None:
         return [sys.executable, "-m", "bench.loading", "--play", role, *size]
 
     result: dict[str, Any] = {
-        "benchmark": "loading",
-        "commit": machine.commit(),
-        "machine": machine.machine(),
-        "device": device.name,
-        "driver": machine.driver_version(),
+        **machine.about("loading", device),
         "instructions": options.instructions,
     }
     with own_daemon(options.device) as socket:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bench.build import ROOT
 from fikitd.configuration import DeviceSection
@@ -49,6 +50,17 @@ def machine() -> dict[str, str | int]:
         "cores": os.cpu_count() or 0,
         "memory_gib": round(pages / 2**30),
         "kernel": platform.release().partition("-")[0],
+    }
+
+
+def about(benchmark: str, device: DeviceSpec) -> dict[str, Any]:
+    """What each result of a benchmark on a device begins with."""
+    return {
+        "benchmark": benchmark,
+        "commit": commit(),
+        "machine": machine(),
+        "device": device.name,
+        "driver": driver_version(),
     }
 
 

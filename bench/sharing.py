@@ -177,11 +177,7 @@ def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[
     """Everything, as what ``--json`` prints; what there is so far goes to ``--output`` after each pair."""
     deadline = time.monotonic() + options.within
     result: dict[str, Any] = {
-        "benchmark": "sharing",
-        "commit": machine.commit(),
-        "machine": machine.machine(),
-        "device": device.name,
-        "driver": machine.driver_version(),
+        **machine.about("sharing", device),
         "rounds": options.rounds,
         "baseline_rounds": options.baseline_rounds,
         "lows": options.lows,

@@ -211,12 +211,8 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     about: dict[str, Any] = {
-        "benchmark": "unmodified",
-        "commit": machine.commit(),
-        "machine": machine.machine(),
-        "device": devices[0].name,
+        **machine.about("unmodified", devices[0]),
         "gpus": len(devices),
-        "driver": machine.driver_version(),
         "libraries": versions(found),
     }
     outcomes = []

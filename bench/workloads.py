@@ -48,11 +48,7 @@ def run(options: argparse.Namespace, device: DeviceSpec, library: Path) -> dict[
     """Everything, as what ``--json`` prints; what there is so far goes to ``--output`` after each part."""
     deadline = time.monotonic() + options.within
     result: dict[str, Any] = {
-        "benchmark": "workloads",
-        "commit": machine.commit(),
-        "machine": machine.machine(),
-        "device": device.name,
-        "driver": machine.driver_version(),
+        **machine.about("workloads", device),
         "rounds": options.rounds,
         "policies": options.policies,
         "skipped": {},
