@@ -272,9 +272,9 @@ class Sessions:
                 self._over(session, "its executor no longer has it", 0)
 
     def session_ended(self, executor: Executor, event: SessionEnded) -> None:
-        """One is over."""
+        """One is over; not one that its successor was given meanwhile, as this one attached it too late."""
         session = self.living.get(event.session)
-        if session is not None:
+        if session is not None and session.executor is executor:
             session.usage, session.gate = event.usage, event.gate
             self._over(session, event.reason, event.error)
 

@@ -11,7 +11,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pynvml
 import pytest
@@ -34,6 +34,7 @@ from fikitd.errors import (
 )
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.executor import final_accounts
+from fikitd.executor.messages import SessionEnded
 from fikitd.jobs import files
 from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
@@ -41,6 +42,7 @@ from fikitd.jobs.running import JobProcesses
 from fikitd.notify import notify
 from fikitd.placement import Ask, Claim, MachineFull, index_of, memory_limit, place
 from fikitd.processes import Process
+from fikitd.session import Session, SessionNote
 from fikitd.sessions import SUM, Sessions
 from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
@@ -394,6 +396,22 @@ async def test_a_long_queue_is_not_placed_job_by_job(tmp_path: Path) -> None:
     assert asked == [1, 1000]
     assert {job.reason for job in jobs.known.values()} == {"your limit"}
     await store.close()
+
+
+def test_an_executor_ends_its_own_sessions_alone(tmp_path: Path) -> None:
+    """One whose connection broke may have attached a session that its successor was then given."""
+    late, successor = (cast(Any, SimpleNamespace(executor=name, device=gpu(0))) for name in ("x-1", "x-2"))
+    sessions = Sessions(cast(Any, None), Accounts({}), Events(), tmp_path)
+    session = Session(
+        session="s-1", tenant="x", uid=7, pid=1, name="x", priority=5, weight=1.0, memory_limit_bytes=0,
+        job=None, executor=successor, note=SessionNote(opened_unix=0.0, isolated=False, reserved_bytes=0),
+    )  # fmt: skip
+    sessions.living["s-1"] = session
+    ended = SessionEnded(session="s-1", error=0, reason="closed", usage=Usage(launches=3))
+    sessions.session_ended(late, ended)
+    assert (session.state, session.usage.launches, sessions.living) == ("running", 0, {"s-1": session})
+    sessions.session_ended(successor, ended)
+    assert (session.state, session.usage.launches, sessions.living) == ("ended", 3, {})
 
 
 def test_a_runner_that_listens_is_asked_though_the_disk_takes_nothing(
