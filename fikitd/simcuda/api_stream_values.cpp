@@ -42,34 +42,19 @@ CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* list, 
 
 extern "C" {
 
-// The first versions need a setting of the driver that is off by default
+// The first versions are not served: they need a setting of the driver that is off by default
 // (CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1).
-CUresult cuStreamWriteValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
-}
-CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int) {
-    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);
 }
-CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return wait_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWaitValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return wait_value(stream, address, value, true, flags);
-}
-CUresult cuStreamBatchMemOp(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int) {
-    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
                                unsigned int flags) {

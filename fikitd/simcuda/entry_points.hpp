@@ -187,15 +187,10 @@
     X(cuStreamGetCtx, 9020)                                       \
     X(cuStreamGetCtx_v2, 12050)                                   \
     X(cuStreamGetDevice, 12080)                                   \
-    X(cuStreamWriteValue32, 8000)                                 \
     X(cuStreamWriteValue32_v2, 11070)                             \
-    X(cuStreamWriteValue64, 9000)                                 \
     X(cuStreamWriteValue64_v2, 11070)                             \
-    X(cuStreamWaitValue32, 8000)                                  \
     X(cuStreamWaitValue32_v2, 11070)                              \
-    X(cuStreamWaitValue64, 9000)                                  \
     X(cuStreamWaitValue64_v2, 11070)                              \
-    X(cuStreamBatchMemOp, 8000)                                   \
     X(cuStreamBatchMemOp_v2, 11070)                               \
     X(cuStreamIsCapturing, 10000)                                 \
     X(cuStreamGetCaptureInfo, 10010)                              \
