@@ -18,6 +18,12 @@ namespace {
 constexpr const char* system_socket = "/run/fikitd.sock";
 constexpr uint64_t protocol_version = 1;
 
+// The job that this process belongs to, or nullptr.
+const char* own_job() {
+    const char* const job = getenv("FIKIT_JOB");
+    return job == nullptr || *job == '\0' ? nullptr : job;
+}
+
 }  // namespace
 
 void begin_request(MessageWriter& request, uint64_t number, unsigned fields, const char* type) {
@@ -28,6 +34,14 @@ void begin_request(MessageWriter& request, uint64_t number, unsigned fields, con
     request.map(fields + 1);
     request.text("type");
     request.text(type);
+}
+
+void write_job(MessageWriter& request) {
+    request.text("job");
+    if (const char* const job = own_job(); job != nullptr)
+        request.text(job);
+    else
+        request.nothing();
 }
 
 bool Conversation::refuse(const char* format, ...) {
@@ -131,8 +145,7 @@ bool Conversation::begin(const char* client) {
 }
 
 bool await_restart(int64_t since) {
-    const char* const job = getenv("FIKIT_JOB");
-    if (job == nullptr || *job == '\0' || now_ns() - since > 10'000'000'000) return false;
+    if (own_job() == nullptr || now_ns() - since > 10'000'000'000) return false;
     const timespec pause = {0, 50'000'000};
     nanosleep(&pause, nullptr);
     return true;

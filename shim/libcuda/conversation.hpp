@@ -14,6 +14,9 @@ namespace fikit::shim {
 // The beginning of a request with so many fields, which the caller writes behind it.
 void begin_request(MessageWriter& request, uint64_t number, unsigned fields, const char* type);
 
+// A field of a request: the job that this process belongs to, if any.
+void write_job(MessageWriter& request);
+
 class Conversation {
   public:
     explicit Conversation(char (&reason)[256]) : reason_(reason) {}

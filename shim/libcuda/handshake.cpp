@@ -22,15 +22,6 @@ uint64_t priority_level() {
     return 5;
 }
 
-void write_job(MessageWriter& request) {
-    const char* job = getenv("FIKIT_JOB");
-    request.text("job");
-    if (job == nullptr || *job == '\0')
-        request.nothing();
-    else
-        request.text(job);
-}
-
 // How many bytes the UTF-8 character there has; 0: there is none.
 size_t character_bytes(const char* text) {
     const auto byte = [text](size_t at) { return static_cast<uint32_t>(static_cast<uint8_t>(text[at])); };

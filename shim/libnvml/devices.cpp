@@ -1,7 +1,6 @@
 #include "devices.hpp"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "conversation.hpp"
@@ -51,12 +50,7 @@ bool ask_daemon(Devices& devices) {
     devices.count = 0;
     MessageWriter request;
     begin_request(request, 2, 1, "list_visible_gpus");
-    request.text("job");
-    const char* const job = getenv("FIKIT_JOB");
-    if (job == nullptr || *job == '\0')
-        request.nothing();
-    else
-        request.text(job);
+    shim::write_job(request);
     return shim::converse(reason, [&](Conversation& conversation) {
         MessageReader reply(nullptr, 0);
         if (!conversation.begin("libnvidia-ml") || !conversation.exchange(request, "visible_gpus", reply))
