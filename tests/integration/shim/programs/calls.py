@@ -52,9 +52,15 @@ def read(address, size=4):
     return bytes(into)
 
 
+def short(answer):
+    """The name of what a call answered, or of its result, without what all begin with."""
+    result = answer[0] if isinstance(answer, tuple) else answer
+    return result.name.removeprefix("CUDA_").removeprefix("ERROR_")
+
+
 def names(*answers):
     """Print the names of results."""
-    print(*(answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_") for answer in answers))
+    print(*map(short, answers))
 
 
 def call(name, *arguments):

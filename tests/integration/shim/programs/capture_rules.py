@@ -7,6 +7,7 @@ and how the capture ends.
 import ctypes
 
 from calls import KERNELS, done, start
+from calls import short as name_of
 from cuda.bindings import driver
 
 device, context = start()
@@ -244,7 +245,7 @@ def pool_properties():
 
 
 def short(result):
-    return result.name.removeprefix("CUDA_").removeprefix("ERROR_").removeprefix("STREAM_CAPTURE_")
+    return name_of(result).removeprefix("STREAM_CAPTURE_")
 
 
 def beside_a_capture(call, flags, mode, failed):

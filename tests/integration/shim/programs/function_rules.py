@@ -6,7 +6,7 @@ how launches end.
 
 import ctypes
 
-from calls import done, start
+from calls import done, short, start
 from cuda.bindings import driver
 
 HEAD = b".version 7.8\n.target sm_90\n.address_size 64\n"
@@ -42,10 +42,6 @@ CHANGED = {
 }
 SIZES = ((0, 0, 0), (1, 1, 1), (2, 0, 0), (0, 2, 0), (2, 1, 1), (2, 2, 1), (2, 2, 2), (3, 1, 1), (4, 1, 1))
 SIZES += ((8, 1, 1), (9, 1, 1), (16, 1, 1), (4, 4, 1), (1, 1, 2), (1, 2, 0), (8, 2, 1), (17, 1, 1))
-
-
-def short(result):
-    return result.name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def attribute(name):

@@ -9,7 +9,7 @@ answers.
 import ctypes
 import itertools
 
-from calls import KERNELS, done, read, start
+from calls import KERNELS, done, read, short, start
 from cuda.bindings import driver
 
 _, context = start()
@@ -20,10 +20,6 @@ pooled = int(done(driver.cuMemAllocAsync(4096, 0)))  # of which streams take no 
 done(driver.cuMemsetD8(pooled, 9, 4096))
 done(driver.cuCtxSynchronize())
 kept: list = []  # what parameters point to
-
-
-def short(answer):
-    return answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def kernel(graph, before, word):

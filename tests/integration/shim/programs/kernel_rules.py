@@ -8,7 +8,7 @@ import ctypes
 import itertools
 import sys
 
-from calls import done, start
+from calls import done, short, start
 from cuda.bindings import driver
 
 TEXT = b"""
@@ -35,10 +35,6 @@ CHANGED = {
     "NON_PORTABLE_CLUSTER_SIZE_ALLOWED": (1, 0),
     "CLUSTER_SCHEDULING_POLICY_PREFERENCE": (1, 2),
 }
-
-
-def short(result):
-    return result.name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def told(answer):

@@ -6,7 +6,7 @@ a function, and what becomes of attributes and handles when contexts end.
 
 import ctypes
 
-from calls import KERNELS, done, start
+from calls import KERNELS, done, short, start
 from cuda.bindings import driver
 
 TEXT = b"""
@@ -33,10 +33,6 @@ REGISTERS = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
 SHARED = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 CARVEOUT = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-
-
-def short(answer):
-    return answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def told(answer):

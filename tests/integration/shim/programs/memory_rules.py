@@ -7,16 +7,12 @@ import ctypes
 import itertools
 import mmap
 
-from calls import KERNELS, done, start
+from calls import KERNELS, done, short, start
 from cuda.bindings import driver
 
 device, context = start()
 SIZE = 4096
 GRAIN = 2 << 20
-
-
-def short(result):
-    return result.name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def pages(count):

@@ -7,7 +7,7 @@ the first may be updated to a graph of the second. Then a line for each attribut
 import ctypes
 import itertools
 
-from calls import KERNELS, done, start
+from calls import KERNELS, done, short, start
 from cuda.bindings import driver
 
 device, context = start()
@@ -16,10 +16,6 @@ memory, other = (int(done(driver.cuMemAlloc(4096))) for _ in range(2))
 pinned = int(done(driver.cuMemHostAlloc(4096, 0)))
 module = done(driver.cuModuleLoadData(KERNELS))
 kernel = done(driver.cuModuleGetFunction(module, b"increment"))
-
-
-def short(answer):
-    return answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_")
 
 
 def fill(element, width, height, pitch, address=memory):

@@ -5,7 +5,7 @@ A line for each call: its result, then the chunks and the bytes that the pool ha
 
 import random
 
-from calls import done, start
+from calls import done, short, start
 from cuda.bindings import driver
 
 MIB = 1 << 20
@@ -50,7 +50,7 @@ def run(most, threshold, sizes, seed):
                 live[int(address)] = size
         done(driver.cuCtxSynchronize())
         reserved, used = (int(done(driver.cuMemPoolGetAttribute(pool, each))) for each in (RESERVED, USED))
-        result = result.name.removeprefix("CUDA_").removeprefix("ERROR_")
+        result = short(result)
         print(f"{asked}: {result}, {reserved / CHUNK:g} chunks, {used} bytes")
     for address in live:
         done(driver.cuMemFreeAsync(address, 0))
