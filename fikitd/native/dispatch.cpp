@@ -1,10 +1,12 @@
 // The loop: reading rings, the gate, parking.
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <array>
 #include <cerrno>
 #include <descriptors.hpp>
 #include <optional>
@@ -23,6 +25,16 @@ constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 pr
 
 void relax() {
     for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
+}
+
+// How many there are; none, or less, after the timeout or a signal.
+int wait_for_events(int epoll, std::array<epoll_event, 16>& events, const timespec& timeout) {
+    const int most = static_cast<int>(events.size());
+    const int count = epoll_pwait2(epoll, events.data(), most, &timeout, nullptr);
+    if (count >= 0 || errno == EINTR) return count;
+    // Linux before 5.11 does not have it, and a container's filter of system calls may not know it.
+    pollfd readable{epoll, POLLIN, 0};
+    return ppoll(&readable, 1, &timeout, nullptr) > 0 ? epoll_wait(epoll, events.data(), most, 0) : 0;
 }
 
 }  // namespace
@@ -345,9 +357,9 @@ void Core::park(int64_t host_timeout) {
                              __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (const auto& session : sessions_) work |= reads_ring(*session) && session->ring.has_record();
-    epoll_event events[16];
+    std::array<epoll_event, 16> events;
     timespec timeout{work ? 0 : host_timeout / 1'000'000'000, work ? 0 : host_timeout % 1'000'000'000};
-    const int count = epoll_pwait2(epoll_.get(), events, 16, &timeout, nullptr);
+    const int count = wait_for_events(epoll_.get(), events, timeout);
     for (const auto& session : sessions_) {
         uint32_t* parked = &session->inbox_header()->parked;
         if ((*parked & 1u) != 0) __atomic_store_n(parked, *parked + 1, __ATOMIC_RELEASE);
