@@ -53,12 +53,12 @@ struct SimulatedDevice {
     struct {
         std::deque<Kernel> waiting;  // for a thread
         unsigned count = 0;          // those that run, too
-        unsigned threads = 0, idle = 0;
+        unsigned threads = 1, idle = 0;
         std::condition_variable due;
     } kernels;
     Background background(const Settings& settings);
     Background apart(const Settings& settings);
-    bool started = false;
+    std::size_t started = 0;  // of its threads
     // As of the last look at the other processes' turns.
     struct {
         bool ours = false, computing = false;

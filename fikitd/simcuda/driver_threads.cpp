@@ -4,6 +4,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
 
 #include "driver.hpp"
 
@@ -11,16 +14,22 @@ namespace fikit::sim {
 
 namespace {
 
-// A driver's threads take no signals of the program.
+// A driver's threads take no signals of the program. False: the process may have no more threads.
 template <typename Body>
-void start_thread(Body body) {
+bool start_thread(Body body) {
     sigset_t all, before;
     sigfillset(&all);
     // Faults come whether blocked or not, and blocked they end the process in spite of the program's handler.
     for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread(body).detach();
+    bool started = true;
+    try {
+        std::thread(body).detach();
+    } catch (const std::system_error&) {
+        started = false;
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
 }
 
 // While a stream wait is pending: how often to look, in wall time at least.
@@ -32,11 +41,18 @@ unsigned most_kernel_threads() { return std::clamp(std::thread::hardware_concurr
 }  // namespace
 
 void Driver::start(SimulatedDevice& device) {
-    if (device.started) return;
-    device.started = true;
-    if (!clock.is_virtual()) start_thread([this, &device] { run_device(device); });
-    start_thread([this, &device] { run_calls(device); });
-    if (device.shared && !settings.mps) start_thread([this, &device] { run_turns(device); });
+    // Each once, however often a program tries. One for kernels is among them: whatever waits gets its turn.
+    const bool in_time = !clock.is_virtual();
+    const std::pair<void (Driver::*)(SimulatedDevice&), bool> threads[] = {
+        {&Driver::run_device, in_time},
+        {&Driver::run_calls, true},
+        {&Driver::run_turns, device.shared && !settings.mps},
+        {&Driver::run_kernels, in_time}};
+    for (; device.started < std::size(threads); ++device.started) {
+        const auto [body, needed] = threads[device.started];
+        if (needed && !start_thread([this, &device, run = body] { (this->*run)(device); }))
+            throw std::runtime_error("no thread for a device");
+    }
 }
 
 // Sleeps until the next event is due, for ever when there is none.
@@ -75,10 +91,9 @@ void Driver::run_in_background(SimulatedDevice& device, SimulatedDevice::Kernel 
     auto& kernels = device.kernels;
     kernels.waiting.push_back(std::move(kernel));
     ++kernels.count;
-    if (kernels.waiting.size() > kernels.idle && kernels.threads < most_kernel_threads()) {
+    if (kernels.waiting.size() > kernels.idle && kernels.threads < most_kernel_threads() &&
+        start_thread([this, &device] { run_kernels(device); }))
         ++kernels.threads;
-        start_thread([this, &device] { run_kernels(device); });
-    }
     kernels.due.notify_one();
 }
 
@@ -97,10 +112,13 @@ void Driver::run_kernels(SimulatedDevice& device) {
 
 void Driver::run_apart(SimulatedDevice& device, SimulatedDevice::Kernel other) {
     ++device.kernels.count;
-    start_thread([this, &device, other = std::move(other)] {
+    const bool started = start_thread([this, &device, other] {
         Lock lock(mutex);
         run(device, lock, other);
     });
+    if (started) return;
+    --device.kernels.count;
+    run_in_background(device, std::move(other));
 }
 
 void Driver::run(SimulatedDevice& device, Lock& lock, const SimulatedDevice::Kernel& kernel) {
