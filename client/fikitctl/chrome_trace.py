@@ -14,9 +14,10 @@ The format: "Trace Event Format", Google, 2016. Times are microseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final
 
+import msgspec
 from fikit.protocol import SessionRecord, Trace, TraceOperation, priority_name
 
 PARTITIONS: Final = 1
@@ -31,23 +32,27 @@ SHORTEST_GAP_NS: Final = 1000
 Events = Iterator[dict[str, Any]]
 
 
-def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> dict[str, Any]:
-    """The whole document."""
+def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> Iterator[bytes]:
+    """The document, piece by piece: the events of millions of operations would not fit in memory."""
     known = {session.session: session for session in sessions}
     operations = sorted(trace.operations, key=_first)
     # The device's clock is known to some microseconds: what it says may lie before the host's first time.
     origin = min((time for operation in operations for time in _times(operation)), default=0)
     numbers = {name: PARTITIONS + 1 + place for place, name in enumerate(_sessions(operations))}
-    return {
+    header = {
         "displayTimeUnit": "ns",
         "otherData": {"gpu": gpu, "operations": len(operations), "dropped": trace.dropped},
-        "traceEvents": [
-            *_session_names(operations, numbers, known),
-            *_operations(operations, numbers, origin),
-            *_gaps(operations, numbers, known, origin),
-            *_partitions(operations, known, origin, gpu),
-        ],
     }
+    yield msgspec.json.encode(header)[:-1] + b',"traceEvents":['
+    events = chain(
+        _session_names(operations, numbers, known),
+        _operations(operations, numbers, origin),
+        _gaps(operations, numbers, known, origin),
+        _partitions(operations, known, origin, gpu),
+    )
+    for number, event in enumerate(events):
+        yield (b"," if number else b"") + msgspec.json.encode(event)
+    yield b"]}"
 
 
 def _times(operation: TraceOperation) -> list[int]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-import msgspec
 from fikit.protocol import GpuRecord, ListSessions, ReadTrace, Sessions, StartTrace, Trace
 
 from fikitctl.chrome_trace import chrome_trace
@@ -134,4 +133,5 @@ class _Demonstration:
         time.sleep(TRACED_SECONDS * self._device.time_scale)
         recorded = self._control.expect(Trace, ReadTrace(gpu=gpu, stop=True))
         sessions = self._control.expect(Sessions, ListSessions()).sessions
-        path.write_bytes(msgspec.json.encode(chrome_trace(recorded, sessions, gpu)))
+        with path.open("wb") as file:
+            file.writelines(chrome_trace(recorded, sessions, gpu))

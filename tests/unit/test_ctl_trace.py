@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
@@ -44,7 +45,7 @@ OPERATIONS = [
 
 def _document(operations: list[TraceOperation], dropped: int = 0) -> dict[str, Any]:
     trace = Trace(operations=operations, dropped=dropped)
-    document: dict[str, Any] = json.loads(msgspec.json.encode(chrome_trace(trace, [SESSION, LOW], 0)))
+    document: dict[str, Any] = json.loads(b"".join(chrome_trace(trace, [SESSION, LOW], 0)))
     return document
 
 
@@ -151,6 +152,17 @@ _TIME = st.integers(min_value=0, max_value=1_000_000)
 def test_any_recording(operations: list[TraceOperation]) -> None:
     """Times that make no sense included: unknown, or out of order."""
     _check(_document(operations))
+
+
+def test_a_long_recording_needs_little_memory_to_be_written() -> None:
+    count = 20_000
+    recorded = Trace(operations=OPERATIONS * (count // len(OPERATIONS)), dropped=0)
+    tracemalloc.start()
+    for _ in chrome_trace(recorded, [SESSION, LOW], 0):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 * count
 
 
 def _used(gpu_ns: int, launches: int, at: float) -> SessionRecord:

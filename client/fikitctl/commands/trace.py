@@ -7,12 +7,12 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import click
-import msgspec
 from fikit import RefusedError
 from fikit.protocol import ReadTrace, SessionRecord, Show, Shown, StartTrace, Trace
 
@@ -73,8 +73,8 @@ def trace(invocation: Invocation, gpu: int | str | None, seconds: float, output:
         raise failure
 
 
-def _write(recorded: Trace, document: dict[str, Any], output: IO[bytes]) -> None:
-    output.write(msgspec.json.encode(document))
+def _write(recorded: Trace, document: Iterable[bytes], output: IO[bytes]) -> None:
+    output.writelines(document)
     output.flush()
     if recorded.dropped:
         note(f"{recorded.dropped} operations did not fit in the recording and are missing")
