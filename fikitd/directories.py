@@ -41,6 +41,11 @@ class Directories:
             if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
                 problem = f"a socket's path can have {MOST_SOCKET_BYTES} bytes"
                 raise OSError(errno.ENAMETOOLONG, problem, str(path))
+        for path in (self.socket, self.runtime, self.state):
+            try:
+                str(path).encode()
+            except UnicodeEncodeError:  # jobs and answers are to tell it
+                raise OSError(errno.EILSEQ, "the path is not UTF-8", str(path)) from None
         for directory in (self.state, self.state / "jobs", self.state / "logs", self.runtime):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -201,6 +201,13 @@ def test_a_socket_path_that_is_too_long_is_named(stopped_daemon: Daemon) -> None
     assert run in refusal(stopped_daemon, RUNTIME_DIRECTORY=run)
 
 
+@pytest.mark.parametrize("variable", ["FIKIT_SOCKET", "RUNTIME_DIRECTORY", "STATE_DIRECTORY"])
+def test_a_path_that_is_not_utf_8_is_named(stopped_daemon: Daemon, variable: str) -> None:
+    said = refusal(stopped_daemon, **{variable: f"{stopped_daemon.place}/x\udcffy"})
+    assert f"{stopped_daemon.place}/x" in said
+    assert "is not UTF-8" in said
+
+
 def test_a_socket_that_nobody_listens_on_is_replaced(stopped_daemon: Daemon) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
         gone.bind(str(stopped_daemon.socket))
