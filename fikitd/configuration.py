@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
+from fikit.control import LONGEST_START_SECONDS
 from fikit.protocol import Bytes, Count, priority_level
 from msgspec import Meta, Struct, field
 
@@ -99,11 +100,18 @@ class ExecutorSection(Section, frozen=True):
         list[Text],
         Meta(description="Program and first arguments of an executor; empty: the one that comes along."),
     ] = field(default_factory=list)
-    start_seconds: Annotated[Interval, Meta(description="An executor must accept connections within.")] = 60.0
+    start_seconds: Annotated[
+        float,
+        Meta(ge=0.01, le=LONGEST_START_SECONDS, description="An executor must accept connections within."),
+    ] = 60.0
     idle_seconds: Annotated[Seconds, Meta(description="Stop an executor without sessions after.")] = 30.0
     heartbeat_seconds: Annotated[Interval, Meta(description="Ask each executor this often.")] = 1.0
     unresponsive_seconds: Annotated[
-        Interval, Meta(description="An executor that has not answered for this long is reported.")
+        Interval,
+        Meta(
+            description="An executor that has not answered for this long, also one that an earlier daemon "
+            "has left to this one, is reported."
+        ),
     ] = 10.0
     kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
     outlived_seconds: Annotated[

@@ -85,17 +85,20 @@ async def serve(
     scraped: socket.socket | None,
     file: Path | None,
 ) -> None:
-    """The daemon: one nursery. Executors are taken over before jobs, jobs before anybody is served."""
+    """The daemon: one nursery. Executors are taken over before jobs, jobs before anybody is served.
+
+    Who comes meanwhile is greeted: that may take as long as an executor may be silent.
+    """
     daemon = await Daemon.open(configuration, places, devices)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
+        for each in listening:
+            nursery.start_soon(Listener(daemon).run, each)
         await nursery.start(daemon.mps.run)
         await nursery.start(daemon.supervisor.run)
         await daemon.sessions.close_left()
         await nursery.start(daemon.jobs.run)
         daemon.taken_over.set()
-        for each in listening:
-            nursery.start_soon(Listener(daemon).run, each)
         nursery.start_soon(keep_books, daemon)
         nursery.start_soon(feed_watchdog, daemon)
         if scraped is not None:

@@ -36,6 +36,8 @@ NOTE: Final = "INSERT OR REPLACE INTO sessions VALUES (?, ?)"
 FORGET: Final = "DELETE FROM sessions WHERE session=?"
 SUM: Final = "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)"
 ATTACH_ATTEMPTS: Final = 3
+BESIDE_START_SECONDS: Final = 30.0
+"""That opening a session may take beside the start of an executor."""
 REMEMBERED_SESSIONS: Final = 200
 MISSED_BEATS: Final = 2
 """A session that this many heartbeats in a row do not list is over: its event was lost."""
@@ -115,7 +117,16 @@ class Sessions:
         return self.living.get(session) or self._ended.get(session)
 
     async def open(self, opening: Opening, tenant_pidfd: int) -> tuple[Session, list[int]]:
-        """Attach a new session; the descriptors are for its process. Raises Unavailable, QuotaReached."""
+        """Attach a new session; the descriptors are for its process. Raises Unavailable, QuotaReached.
+
+        Who asked is told before he gives up: an executor that is lost as it starts has a successor.
+        """
+        seconds = self.supervisor.start_seconds + BESIDE_START_SECONDS
+        with trio.move_on_after(seconds):
+            return await self._open(opening, tenant_pidfd)
+        raise Unavailable(f"no executor took the session within {seconds:g} s", "try again later")
+
+    async def _open(self, opening: Opening, tenant_pidfd: int) -> tuple[Session, list[int]]:
         self.opening[opening.session] = opening
         try:
             for left in reversed(range(ATTACH_ATTEMPTS)):

@@ -25,12 +25,19 @@ _CHUNK: Final = 256 * 1024
 _MOST_DESCRIPTORS: Final = 16
 _GREETING_SECONDS: Final = 20.0
 """A daemon that is not stopped or hung greets at once, however long what is then asked may take."""
+ANSWER_SECONDS: Final = 60.0
+"""So long a session waits for the daemon itself, on the busiest machine; where it belongs to a job, also for
+one that may be about to start anew."""
+LONGEST_START_SECONDS: Final = 3600
+"""An executor may take no longer to start, whatever a daemon says."""
 _UNASKED: Final = 0
 """The id under which a daemon says why it ends the connection, whatever it was asked."""
 
 _PAUSE_SECONDS: Final = 0.05
 RESTART_SECONDS: Final = 10.0
-"""So long a process of a job waits for its daemon, which may be about to start anew."""
+"""So long those who look at jobs wait for a daemon that may be about to start anew."""
+MOST_RESTARTS: Final = 100
+"""Of the daemon while one thing is asked: one that hangs up whenever it is asked is not asked for ever."""
 
 ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
 Result = TypeVar("Result")
@@ -100,9 +107,15 @@ class Connection:
         """
         return self.receive(self.send(body), timeout=timeout)
 
-    def expect(self, reply_type: type[ReplyType], body: protocol.Request) -> ReplyType:
+    def expect(
+        self,
+        reply_type: type[ReplyType],
+        body: protocol.Request,
+        *,
+        timeout: float | EllipsisType | None = ...,
+    ) -> ReplyType:
         """``request``, for a reply of one type. Raises ProtocolError for any other."""
-        reply = self.request(body)
+        reply = self.request(body, timeout=timeout)
         if not isinstance(reply, reply_type):
             raise protocol.ProtocolError(f"{type(body).__name__} was answered with {type(reply).__name__}")
         return reply
@@ -130,10 +143,8 @@ class Connection:
     ) -> tuple[int, Any]:
         """Of several requests, which is answered first, and the reply. Raises as ``receive`` does."""
         before = self._socket.gettimeout()
-        if timeout is not ...:
-            self._socket.settimeout(timeout)
         try:
-            identifier, reply = self._next(identifiers)
+            identifier, reply = self._next(identifiers, before if timeout is ... else timeout)
         finally:
             self._socket.settimeout(before)
         if isinstance(reply, protocol.Failure):
@@ -168,12 +179,19 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _next(self, identifiers: Collection[int]) -> tuple[int, Any]:
+    def _next(self, identifiers: Collection[int], seconds: float | None) -> tuple[int, Any]:
+        end = None if seconds is None else time.monotonic() + seconds
         while True:
             for index, (number, _) in enumerate(self._ready):
                 if number in identifiers or number == _UNASKED:
                     return self._ready.pop(index)
-            self._read()
+            # All in all: who sends a little now and then must not stretch it.
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError(f"fikitd at {self.path} did not answer within {seconds:g} s")
+            self._socket.settimeout(left)
+            with suppress(TimeoutError):
+                self._read()
 
     def _read(self) -> None:
         integers = array.array("i")
@@ -182,7 +200,7 @@ class Connection:
                 _CHUNK, socket.CMSG_SPACE(_MOST_DESCRIPTORS * integers.itemsize), socket.MSG_CMSG_CLOEXEC
             )
         except TimeoutError:
-            raise TimeoutError(f"fikitd at {self.path} did not answer in time") from None
+            raise
         except OSError as error:
             raise self._lost(error) from error
         for level, kind, payload in control:

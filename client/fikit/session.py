@@ -15,10 +15,16 @@ import msgspec
 
 from fikit import protocol
 from fikit._channel import Channel, PinnedMemory, await_back
-from fikit.control import RESTART_SECONDS, Connection, once_it_answers
+from fikit.control import (
+    ANSWER_SECONDS,
+    LONGEST_START_SECONDS,
+    MOST_RESTARTS,
+    Connection,
+    once_it_answers,
+)
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
-from fikit.errors import CudaError, FikitError, UsageError
+from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
@@ -37,18 +43,19 @@ def connect(
     memory_limit: int = 0,
     isolated: bool = False,
     socket: str | os.PathLike[str] | None = None,
-    timeout: float | None = 30.0,
+    timeout: float | None = None,
 ) -> Session:
     """Open a session with the daemon.
 
     ``name``: shown by ``fikitctl`` (None: the program's name). ``priority``: high, normal, low, or 0
     (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
     an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
-    for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``),
-    and waits for a daemon that is being started anew. The job decides there: of ``priority``,
-    ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for here, and ``gpu`` is one of the
-    job's. Raises UsageError, UnreachableError, RefusedError;
-    TimeoutError where no answer comes in time.
+    for the daemon's answers; None: a minute for the daemon itself, and as long as it lets an executor start
+    (``start_seconds`` of its configuration). A process that ``fikitctl submit`` started belongs to its job
+    (``$FIKIT_JOB``), and waits for a daemon that is being started anew. The job decides there: of
+    ``priority``, ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for here, and ``gpu``
+    is one of the job's. Raises UsageError, UnreachableError, RefusedError; TimeoutError where no answer comes
+    in time.
     """
     try:
         level = protocol.priority_level(str(priority))
@@ -59,7 +66,7 @@ def connect(
     isolated = _checked("isolated", isolated, bool)
     name = _checked("name", name, str | None)
     if timeout is not None and not 0 < timeout <= _MOST_SECONDS:
-        raise UsageError(f"timeout={timeout!r}: not within 0 and {_MOST_SECONDS:g} seconds (None: no limit)")
+        raise UsageError(f"timeout={timeout!r}: not within 0 and {_MOST_SECONDS:g} seconds")
     shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
     job = os.environ.get(JOB_VARIABLE) or None
     wanted = protocol.OpenSession(
@@ -70,16 +77,32 @@ def connect(
         isolated=isolated,
         job=job,
     )
-    patience = 0.0 if job is None else RESTART_SECONDS if timeout is None else min(timeout, RESTART_SECONDS)
-    return once_it_answers(
-        lambda: _open_session(Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout), wanted),
-        patience,
-    )
+    answer = ANSWER_SECONDS if timeout is None else timeout
+    patience = 0.0 if job is None else answer
+    restarts = 0
+    while True:
+        connection = once_it_answers(
+            lambda: Connection(socket, client=f"fikit {os.getpid()}", timeout=answer), patience
+        )
+        try:
+            return _open_session(connection, wanted, timeout)
+        except UnreachableError:  # that one was there, however long ago: its successor may be yet to come
+            if job is None or restarts == MOST_RESTARTS:
+                raise
+        restarts += 1
 
 
-def _open_session(connection: Connection, wanted: protocol.OpenSession) -> Session:
+def _open_session(connection: Connection, wanted: protocol.OpenSession, timeout: float | None) -> Session:
     try:
-        opened = connection.expect(protocol.SessionOpened, wanted)
+        start = min(connection.welcome.start_seconds, LONGEST_START_SECONDS)
+        limit = start + ANSWER_SECONDS if timeout is None else timeout
+        try:
+            opened = connection.expect(protocol.SessionOpened, wanted, timeout=limit)
+        except TimeoutError:
+            lets = f"; it lets an executor start for {start} s" if timeout is None else ""
+            raise TimeoutError(
+                f"fikitd at {connection.path} has opened no session within {limit:g} s{lets}"
+            ) from None
         try:
             channel = Channel(*connection.take_descriptors(3))
         except RuntimeError as error:

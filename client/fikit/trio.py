@@ -92,7 +92,7 @@ async def connect(
     memory_limit: int = 0,
     isolated: bool = False,
     socket: str | os.PathLike[str] | None = None,
-    timeout: float | None = 30.0,  # noqa: ASYNC109 - the daemon's answers, in the worker thread
+    timeout: float | None = None,  # noqa: ASYNC109 - the daemon's answers, in the worker thread
 ) -> Session:
     """As ``fikit.connect``."""
     opening = partial(

@@ -105,10 +105,6 @@ class Invocation:
             signal.setitimer(signal.ITIMER_REAL, self._answer_seconds, _AGAIN_SECONDS)
 
 
-MOST_RESTARTS: Final = 100
-"""Of the daemon while one verb waits: one that hangs up whenever it is asked is not asked for ever."""
-
-
 def successor(path: Path, timeout: float | None = None) -> Connection:
     """A connection to the daemon that follows one that went away, and takes over what runs.
 

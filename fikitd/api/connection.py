@@ -8,6 +8,7 @@ each other; a client that minds waits for the reply.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -161,6 +162,7 @@ class Connection:
             tenant=peer.tenant,
             administrator=peer.administrator,
             priority_ceiling=self._daemon.allowance(peer).priority_ceiling,
+            start_seconds=math.ceil(self._daemon.supervisor.start_seconds),
         )
 
     def _refusal(self, body: Request | InvalidBody) -> Failure | None:
@@ -178,6 +180,9 @@ class Connection:
         self, connection: trio.CancelScope, turn: Turn, size: int, identifier: int, body: Request
     ) -> None:
         try:
+            if not self._daemon.taken_over.is_set():
+                async with turn.waiting():
+                    await self._daemon.taken_over.wait()
             await self._answer(connection, turn, identifier, body)
         finally:
             turn.give_back()

@@ -47,7 +47,8 @@ from fikitd.executor.supervisor_launch import (
     start,
     trim,
 )
-from fikitd.executor.supervisor_state import Executor, FailedStart, Listener
+from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener
+from fikitd.notify import notify
 from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
@@ -57,9 +58,10 @@ from fikitd.scheduling.settings import SchedulingSection
 STOP_SECONDS: Final = 10.0
 LOOK_AGAIN_SECONDS: Final = 0.02
 """For the end of work that keeps a new session waiting."""
-ADOPT_SECONDS: Final = 5.0
 TRY_AGAIN_SECONDS: Final = 60.0
 """On a GPU where no executor starts."""
+BESIDE_ADOPTION_SECONDS: Final = 90.0
+"""Of a daemon's start: what systemd allows by default."""
 STALE_BEATS: Final = 3
 
 
@@ -113,7 +115,7 @@ class Supervisor:
         try:
             # One that serves is yielded without a pause, in which it could fail: its successor would be due.
             if executor.state == "starting":
-                with trio.move_on_after(self._settings().start_seconds + STOP_SECONDS):
+                with trio.move_on_after(self.start_seconds + STOP_SECONDS):
                     await executor.ready.wait()
             if executor.state != "serving":
                 raise Unavailable(
@@ -145,6 +147,11 @@ class Supervisor:
         return [
             each for each in self.executors.values() if each.device.index == gpu and each.state == "serving"
         ]
+
+    @property
+    def start_seconds(self) -> float:
+        """So long an executor may take to start."""
+        return self._settings().start_seconds
 
     async def stop_all(self, reason: str) -> None:
         """Stop every executor and wait for its end."""
@@ -221,13 +228,21 @@ class Supervisor:
         Context().run(self._nursery.start_soon, self._live, executor)  # not on behalf of who asked for it
 
     async def _adopt(self) -> None:
+        paths = await in_thread(left_behind, self._runtime)
+        if paths:  # systemd would take us to hang, and start another that asks them as long
+            may_take = 2 * self._settings().unresponsive_seconds + BESIDE_ADOPTION_SECONDS
+            notify(f"EXTEND_TIMEOUT_USEC={int(may_take * 1e6)}")
         async with trio.open_nursery() as nursery:
-            for path in await in_thread(left_behind, self._runtime):
+            for path in paths:
                 nursery.start_soon(self._adopt_one, path)
 
     async def _adopt_one(self, path: Path) -> None:
-        """Take over the executor that listens there, or clear the place of one that is gone."""
-        with trio.move_on_after(ADOPT_SECONDS) as patience:
+        """Take over the executor that listens there, or clear the place of one that is gone.
+
+        To be silent for as long as that is what it may be under a daemon.
+        """
+        seconds = self._settings().unresponsive_seconds
+        with trio.move_on_after(seconds) as patience:
             try:
                 connection = await connect(path, listens=True)
             except (FileNotFoundError, ConnectionRefusedError):
@@ -240,7 +255,7 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.run, lambda _: None)
             try:
-                description, _ = await connection.ask(Describe(), Description, ADOPT_SECONDS)
+                description, _ = await connection.ask(Describe(), Description, seconds)
             except Unavailable as refusal:
                 self._events.tell("executor_silent", socket=str(path), reason=refusal.message, warning=True)
             nursery.cancel_scope.cancel()
@@ -270,7 +285,7 @@ class Supervisor:
             adopted=True,
         )
         self._keep(executor)
-        with trio.move_on_after(ADOPT_SECONDS):
+        with trio.move_on_after(seconds):
             await executor.ready.wait()
 
     def _device_of(self, description: Description) -> DeviceSpec | None:
@@ -326,7 +341,7 @@ class Supervisor:
 
     async def _serve(self, executor: Executor, process: Process) -> None:
         """Connect, converse, and connect again when the connection breaks while the process lives."""
-        seconds = self._settings().start_seconds
+        seconds = self.start_seconds
         while True:
             with trio.move_on_after(seconds) as patience:
                 executor.connection = await connect(executor.socket)
@@ -334,11 +349,12 @@ class Supervisor:
                 executor.failure = f"it did not accept a connection within {seconds:g} s"
                 process.send(9)
                 return
-            await self._converse(executor, executor.connection)
+            await self._converse(executor, executor.connection, patience.deadline)
             executor.connection = None
             seconds = self._settings().unresponsive_seconds
 
-    async def _converse(self, executor: Executor, connection: ExecutorConnection) -> None:
+    async def _converse(self, executor: Executor, connection: ExecutorConnection, until: float) -> None:
+        """Until the connection breaks. Who has connected before ``until`` may be silent until then."""
         async with trio.open_nursery() as nursery:
 
             async def receive() -> None:
@@ -347,8 +363,9 @@ class Supervisor:
 
             nursery.start_soon(receive)
             try:
-                executor.description = await executor.ask(Describe(), Description)
-                attached = await executor.ask(ListAttached(), AttachedSessions)
+                seconds = max(ASK_SECONDS, until - trio.current_time())
+                executor.description = await executor.ask(Describe(), Description, seconds)
+                attached = await executor.ask(ListAttached(), AttachedSessions, seconds)
                 if executor.adopted and executor.heartbeat is None:
                     executor.busy_before_ns = attached.busy_ns
                 executor.heartbeat = attached

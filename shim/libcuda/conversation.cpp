@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
+
+#include <algorithm>
 
 #include "../descriptors.hpp"
 
@@ -17,6 +20,8 @@ namespace {
 
 constexpr const char* system_socket = "/run/fikitd.sock";
 constexpr uint64_t protocol_version = 1;
+
+int64_t in_ns(uint64_t seconds) { return static_cast<int64_t>(seconds) * 1'000'000'000; }
 
 // The job that this process belongs to, or nullptr.
 const char* own_job() {
@@ -61,8 +66,13 @@ bool Conversation::connect() {
     memcpy(address.sun_path, path, strlen(path));
     connection_ = beside_standard_streams(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connection_ < 0) return refuse("socket: %s", strerror(errno));
-    lost_ = ::connect(connection_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
-    if (lost_) return refuse("no fikitd answers at %s: %s", path, strerror(errno));
+    const timeval patience = {answer_seconds, 0};  // where as many wait to be accepted as may
+    setsockopt(connection_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    const int64_t deadline = now_ns() + in_ns(answer_seconds);
+    do lost_ = ::connect(connection_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
+    while (lost_ && errno == EINTR && now_ns() < deadline);
+    if (lost_)
+        return refuse("no fikitd answers at %s: %s", path, strerror(errno == EAGAIN ? ETIMEDOUT : errno));
     return true;
 }
 
@@ -78,13 +88,12 @@ bool Conversation::send_all(const uint8_t* data, size_t size) {
     return true;
 }
 
-bool Conversation::receive() {
+bool Conversation::receive(int64_t deadline) {
     if (size_ == sizeof bytes_) return refuse("fikitd's reply is too long");
-    const int64_t left = (deadline_ - now_ns()) / 1'000'000;
+    const int64_t left = std::max<int64_t>(0, deadline - now_ns()) / 1'000'000 + 1;
     pollfd entry = {connection_, POLLIN, 0};
-    const int ready = left > 0 ? poll(&entry, 1, static_cast<int>(left)) : 0;
-    if (ready == 0) return refuse("fikitd does not answer");
-    if (ready < 0 && errno == EINTR) return true;  // recvmsg would have no deadline
+    const int ready = poll(&entry, 1, static_cast<int>(left));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return true;  // recvmsg would have no deadline
     iovec data = {bytes_ + size_, sizeof bytes_ - size_};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_descriptors)];
     msghdr message{};
@@ -113,7 +122,10 @@ bool Conversation::receive() {
     return true;
 }
 
-bool Conversation::exchange(const MessageWriter& request, const char* expected, MessageReader& reply) {
+bool Conversation::exchange(const MessageWriter& request, const char* expected, MessageReader& reply,
+                            bool starts) {
+    const uint64_t start = starts ? start_seconds_ : 0, seconds = answer_seconds + start;
+    const int64_t deadline = now_ns() + in_ns(seconds);
     if (request.overflowed()) return refuse("the request is too long");
     if (!send_all(request.data(), request.size())) return false;
     memmove(bytes_, bytes_ + used_, size_ - used_);
@@ -123,7 +135,10 @@ bool Conversation::exchange(const MessageWriter& request, const char* expected, 
         const MessageReader::State state = reader.whole(used_);
         if (state == MessageReader::State::broken) return refuse("fikitd's reply is not MessagePack");
         if (state == MessageReader::State::complete) break;
-        if (!receive()) return false;
+        if (now_ns() >= deadline)
+            return refuse("fikitd has answered no %s within %u s, of which it lets an executor start for %u",
+                          expected, static_cast<unsigned>(seconds), static_cast<unsigned>(start));
+        if (!receive(deadline)) return false;
     }
     reply = MessageReader(bytes_, used_).at("body");
     const std::string_view type = reply.at("type").text();
@@ -141,11 +156,14 @@ bool Conversation::begin(const char* client) {
     hello.number(protocol_version);
     hello.text("client");
     hello.text(client);
-    return exchange(hello, "welcome", reply);
+    greeted_ = exchange(hello, "welcome", reply);
+    if (greeted_ && reply.at("start_seconds").number(start_seconds_))
+        start_seconds_ = std::min(start_seconds_, longest_start_seconds);
+    return greeted_;
 }
 
 bool await_restart(int64_t since) {
-    if (own_job() == nullptr || now_ns() - since > 10'000'000'000) return false;
+    if (own_job() == nullptr || now_ns() - since > in_ns(answer_seconds)) return false;
     const timespec pause = {0, 50'000'000};
     nanosleep(&pause, nullptr);
     return true;

@@ -11,6 +11,10 @@
 
 namespace fikit::shim {
 
+// So long the daemon itself may take, on the busiest machine, or to be started anew.
+inline constexpr uint64_t answer_seconds = 60;
+inline constexpr int most_restarts = 100;
+
 // The beginning of a request with so many fields, which the caller writes behind it.
 void begin_request(MessageWriter& request, uint64_t number, unsigned fields, const char* type);
 
@@ -29,43 +33,53 @@ class Conversation {
 
     // Connects and says hello as `client`.
     bool begin(const char* client);
-    // Sends the request and waits for its reply, which `reply` then shows until the next exchange.
-    bool exchange(const MessageWriter& request, const char* expected, MessageReader& reply);
+    // Sends the request and waits for its reply, which `reply` then shows until the next exchange. May an
+    // executor have to be started for it, it has as long more as the daemon says that this takes.
+    bool exchange(const MessageWriter& request, const char* expected, MessageReader& reply,
+                  bool starts = false);
     // The descriptors that came with the reply, which are the caller's from here on, and the connection to be
     // kept open with them.
     bool take(int (&descriptors)[3], int& connection);
 
     // The daemon went away, or was not there.
     bool lost() const { return lost_; }
+    bool greeted() const { return greeted_; }
 
   private:
     static constexpr int most_descriptors = 3;
+    static constexpr uint64_t longest_start_seconds = 3600;  // whatever the daemon says
 
     bool connect();
     [[gnu::format(printf, 2, 3)]] bool refuse(const char* format, ...);
     bool send_all(const uint8_t* data, size_t size);
-    bool receive();
+    bool receive(int64_t deadline);
 
     char (&reason_)[256];
-    int64_t deadline_ = now_ns() + 60'000'000'000;  // an executor may have to be started
+    uint64_t start_seconds_ = 60;  // unless the daemon says another: it is of before they did
     int connection_ = -1;
     int descriptors_[most_descriptors];
     int received_ = 0;
-    bool kept_ = false, lost_ = false;
+    bool kept_ = false, lost_ = false, greeted_ = false;
     uint8_t bytes_[32768];
     size_t size_ = 0, used_ = 0;
 };
 
 // Waits a while before a lost daemon is asked again: it runs this process's job, so it is being started anew.
-// False: nobody's job, or it has taken too long.
+// False: nobody's job, or none has been there for too long.
 bool await_restart(int64_t since);
 
-// What `ask` says of a conversation; of another one where the daemon is started anew meanwhile.
+// What `ask` says of a conversation; of another one where the daemon is started anew meanwhile. One that
+// hangs up whenever it is asked is not asked for ever.
 template <class Ask>
 bool converse(char (&reason)[256], Ask ask) {
-    for (const int64_t since = now_ns();;) {
+    int64_t since = now_ns();
+    for (int restarts = 0;;) {
         Conversation conversation(reason);
         if (ask(conversation)) return true;
+        if (conversation.greeted()) {
+            since = now_ns();
+            if (++restarts > most_restarts) return false;
+        }
         if (!conversation.lost() || !await_restart(since)) return false;
     }
 }

@@ -104,7 +104,7 @@ bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
     write_job(open);
     return converse(reason, [&](Conversation& conversation) {
         MessageReader reply(nullptr, 0);
-        if (!conversation.begin("libcuda") || !conversation.exchange(open, "session_opened", reply))
+        if (!conversation.begin("libcuda") || !conversation.exchange(open, "session_opened", reply, true))
             return false;
         reply.at("memory_limit_bytes").number(opened.memory_limit);
         int descriptors[3];

@@ -157,12 +157,14 @@ class Daemon:
                     stderr=log,
                     start_new_session=True,
                 )
+            message = b""
             for _ in range(100):
                 try:
                     message = notified.recv(4096)
-                    break
                 except TimeoutError:
                     assert self.process.poll() is None, self.log.read_text()
+                if b"READY=1" in message:
+                    break
             assert b"READY=1" in message, message
         return self
 

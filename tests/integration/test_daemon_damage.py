@@ -453,8 +453,9 @@ def test_an_executor_that_hangs_holds_up_the_next_daemon_no_longer_than_it_is_as
     hanging = os.pidfd_open(json.loads(started)["pid"])
     signal.pidfd_send_signal(hanging, signal.SIGSTOP)
     stopped_daemon.stop(signal.SIGKILL)
-    module = "fikitd.executor.supervisor"
-    stopped_daemon.prologue = f"import {module} as s; s.ADOPT_SECONDS, s.STOP_SECONDS = 0.2, 1000\n"
+    chosen = "[executor]\nunresponsive_seconds = 0.2"
+    stopped_daemon.configure(settings=stopped_daemon.config.read_text().replace("[executor]", chosen))
+    stopped_daemon.prologue = "import fikitd.executor.supervisor as s; s.STOP_SECONDS = 1000\n"
     again = stopped_daemon.start().client()
     assert again.ask(p.ListSessions()).sessions == []
     assert isinstance(again.ask(p.OpenSession(name="next")), p.SessionOpened)

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import DEADLINE_SECONDS, Daemon
+from tests.integration.conftest import DEADLINE_SECONDS, SETTINGS, Daemon
+from tests.integration.end_to_end.conftest import listener
 from tests.integration.test_daemon_jobs import wait_for
 from tests.integration.test_kept_jobs import held
 
@@ -75,3 +77,43 @@ def test_a_place_that_nobody_heard_of_is_taken_by_nobody(stopped_daemon: Daemon,
     assert (asks.communicate(timeout=DEADLINE_SECONDS)[1], asks.returncode) == ("", 7)
     jobs = client.ask(p.ListJobs()).jobs
     assert [(job.state, job.exit_code) for job in jobs] == [("killed", None), ("failed", 7)]
+
+
+TELLS_HOW_LONG_IT_ASKS = """
+from fikitd.executor.connection import ExecutorConnection as Connection
+from fikitd.executor.messages import Describe
+ask = Connection.ask
+async def told(self, body, kind, seconds, *more):
+    if isinstance(body, Describe):
+        with open(asks, "a") as file:
+            file.write(f"{seconds:g} s\\n")
+    return await ask(self, body, kind, seconds, *more)
+Connection.ask = told
+"""
+
+
+def test_an_executor_may_be_as_silent_to_the_next_daemon_as_is_set(stopped_daemon: Daemon) -> None:
+    """Who comes meanwhile is greeted, and served once it is known what is there."""
+    patient = SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 1000.0")
+    stopped_daemon.configure(settings=patient)
+    client = stopped_daemon.start().client()
+    opened = client.ask(p.OpenSession(name="slow"))
+    (executor,) = (stopped_daemon.place / "run").glob("x-*.sock")
+    pid = listener(executor)
+    os.kill(pid, signal.SIGSTOP)
+    stopped_daemon.stop(signal.SIGKILL)
+    asks = stopped_daemon.place / "asks"
+    stopped_daemon.prologue = f"exec({f'asks = {os.fspath(asks)!r}{TELLS_HOW_LONG_IT_ASKS}'!r}); "
+    with ThreadPoolExecutor() as threads:
+        starts = threads.submit(stopped_daemon.start)
+        while not asks.exists() or not asks.read_text():
+            pass
+        early = stopped_daemon.client()
+        assert early.welcome.start_seconds == 60
+        listed = early.send(p.ListSessions())
+        assert not starts.done()
+        os.kill(pid, signal.SIGCONT)
+        starts.result()
+    assert asks.read_text().split("\n")[0] == "1000 s"
+    number, reply = early.receive()
+    assert (number, [each.session for each in reply.sessions]) == (listed, [opened.session])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import resource
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import fikit
+import msgspec
 import pytest
 from fikit import protocol
 from fikit.control import Connection
@@ -32,7 +35,8 @@ def daemon(tmp_path: Path) -> Iterator[Callable[[Answer], Path]]:
         listener.listen()
 
         def serve() -> None:
-            with listener, listener.accept()[0] as peer:
+            # Who leaves may not have read all.
+            with listener, listener.accept()[0] as peer, suppress(ConnectionResetError):
                 decoder = protocol.Decoder(protocol.AnyRequest)
                 while data := peer.recv(65536):
                     decoder.feed(data)
@@ -238,3 +242,87 @@ def test_why_a_daemon_hung_up_before_it_was_asked_is_told(
         with pytest.raises(fikit.RefusedError, match="you have 128 connections"):
             Connection(tmp_path / "s")
         thread.join()
+
+
+@pytest.mark.parametrize(("said", "seconds"), [(7, 67), (0, 60), (1 << 62, 3660)])
+def test_a_session_is_waited_for_as_long_as_its_executor_may_take(
+    daemon: Callable[[Answer], Path], monkeypatch: pytest.MonkeyPatch, said: int, seconds: int
+) -> None:
+    monkeypatch.setitem(globals(), "WELCOME", msgspec.structs.replace(WELCOME, start_seconds=said))
+    clock, hear = [0.0], Connection._read
+
+    def read(self: Connection) -> None:
+        if self._last == 1:  # the greeting
+            return hear(self)
+        clock[0] += self._socket.gettimeout()
+        raise TimeoutError
+
+    monkeypatch.setattr(fikit.control.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Connection, "_read", read)
+    message = f"has opened no session within {seconds} s; it lets an executor start for {seconds - 60} s"
+    with pytest.raises(TimeoutError, match=message):
+        fikit.connect(socket=daemon(lambda peer, number, request: None))
+    assert clock == [seconds]
+
+
+def test_an_older_daemon_is_waited_for_as_long_as_it_lets_executors_start_by_default() -> None:
+    decoder = protocol.Decoder(protocol.AnyReply)
+    earlier = {"type": "welcome", **msgspec.structs.asdict(WELCOME)}
+    del earlier["start_seconds"]
+    decoder.feed(msgspec.msgpack.encode({"id": 1, "body": earlier}))
+    assert [body.start_seconds for _, body in decoder.frames()] == [60]
+
+
+@pytest.mark.parametrize("said", [-1, 1 << 63, math.nan, math.inf, 0.5, "long", None])
+def test_a_daemon_that_says_nonsense_of_how_long_a_start_takes_is_none(said: Any, tmp_path: Path) -> None:
+    welcome = {"type": "welcome", **msgspec.structs.asdict(WELCOME), "start_seconds": said}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+
+        def greet() -> None:
+            with listener.accept()[0] as peer:
+                peer.recv(65536)
+                peer.sendall(msgspec.msgpack.encode({"id": 1, "body": welcome}))
+                peer.recv(65536)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(protocol.ProtocolError, match="start_seconds"):
+            Connection(tmp_path / "s")
+        thread.join()
+
+
+def test_who_sends_something_else_all_the_time_is_not_waited_for_any_longer(
+    daemon: Callable[[Answer], Path],
+) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        with suppress(ConnectionError):
+            while True:
+                peer.sendall(protocol.encode(number + 1, protocol.Done()))
+
+    late = pytest.raises(TimeoutError, match=r"did not answer within 0\.05 s")
+    with Connection(daemon(answer)) as connection, late:
+        connection.request(protocol.Undrain(), timeout=0.05)
+
+
+def test_a_process_of_a_job_waits_for_the_successor_of_a_daemon_that_it_has_asked(
+    daemon: Callable[[Answer], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it has waited for its executor by then."""
+    clock = [0.0]
+    monkeypatch.setattr(fikit.control.time, "monotonic", lambda: clock[0])
+
+    def hang_up(peer: socket.socket, number: int, request: Any) -> None:
+        clock[0] += 10 * fikit.control.ANSWER_SECONDS
+        (tmp_path / "s").unlink()
+        peer.shutdown(socket.SHUT_RDWR)
+
+    def refuse(peer: socket.socket, number: int, request: Any) -> None:
+        peer.sendall(protocol.encode(number, protocol.Failure(code="permission", message="it is there")))
+
+    monkeypatch.setenv("FIKIT_JOB", "j-1")
+    monkeypatch.setattr(fikit.control.time, "sleep", lambda seconds: daemon(refuse))
+    place = daemon(hang_up)
+    with pytest.raises(fikit.RefusedError, match="it is there"):
+        fikit.connect(socket=place)

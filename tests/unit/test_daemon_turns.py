@@ -22,7 +22,12 @@ from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import Peer
 from fikitd.wire import PeerClosedError, Wire
 
-DAEMON: Any = SimpleNamespace(version="", allowance=lambda peer: SimpleNamespace(priority_ceiling=0))
+DAEMON: Any = SimpleNamespace(
+    version="",
+    allowance=lambda peer: SimpleNamespace(priority_ceiling=0),
+    supervisor=SimpleNamespace(start_seconds=60.0),
+    taken_over=SimpleNamespace(is_set=lambda: True),
+)
 
 
 class Tenant:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from fikit.protocol.words import Level, Name, Reply, Request
+from fikit.protocol.words import Count, Level, Name, Reply, Request
 
 ErrorCode = Literal[
     "protocol",  # the frame or the order of requests was wrong; the connection ends
@@ -63,7 +63,11 @@ class Hello(Request, tag="hello", frozen=True):
 
 
 class Welcome(Reply, tag="welcome", frozen=True):
-    """The daemon's own version and who it takes the peer to be."""
+    """The daemon's own version and who it takes the peer to be.
+
+    ``start_seconds``: so long an executor may take to start. To ``open_session`` the daemon answers within as
+    long and half a minute; clients wait for it and a minute, and no longer than an hour and a minute.
+    """
 
     version: int
     daemon: str
@@ -71,6 +75,7 @@ class Welcome(Reply, tag="welcome", frozen=True):
     tenant: str
     administrator: bool
     priority_ceiling: Level
+    start_seconds: Count = 60
 
 
 class Done(Reply, tag="done", frozen=True):

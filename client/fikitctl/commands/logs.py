@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 import click
 import msgspec
-from fikit.control import Connection
+from fikit.control import MOST_RESTARTS, Connection
 from fikit.errors import UnreachableError
 from fikit.protocol import Logs, ReadLogs
 
 from fikitctl.failures import CommandError
-from fikitctl.invocation import MOST_RESTARTS, Invocation, note, successor
+from fikitctl.invocation import Invocation, note, successor
 from fikitctl.output import json_text
 from fikitctl.targets import JOB
 from fikitctl.verb import Verb

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
-from fikit.control import Connection
+from fikit.control import MOST_RESTARTS, Connection
 from fikit.errors import RefusedError, UnreachableError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
-from fikitctl.invocation import MOST_RESTARTS, Invocation, is_terminal, lift_deadline, note, successor
+from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note, successor
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.verb import Verb
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from fikit.control import MOST_RESTARTS, Connection
 from fikit.errors import UnreachableError
 from fikit.protocol import JobRecord, Wait
 
 from fikitctl.failures import ExitCode
-from fikitctl.invocation import MOST_RESTARTS, Invocation, successor
+from fikitctl.invocation import Invocation, successor
 from fikitctl.output import print_json
 from fikitctl.tables import Column, Layout, layout_options, table
 from fikitctl.targets import JOB
 from fikitctl.verb import Verb
-
-if TYPE_CHECKING:
-    from fikit.control import Connection
 
 _AT_A_TIME: Final = 60
 """A connection may have 64 requests outstanding."""
