@@ -223,6 +223,8 @@ class Core {
     bool run_posted();
     void kick();
     void on_dispatch(const std::function<void()>& action);
+    void piecewise(const std::function<bool()>& piece);
+    void post(const std::function<void()>& action);
 
     // issue.cpp
     bool prepare_launch(Session& session);

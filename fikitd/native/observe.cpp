@@ -51,18 +51,20 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
 
 Snapshot Core::snapshot() {
     Snapshot all;
-    for (unsigned at = 0; at < scheduling::max_sessions; ++at)
-        on_dispatch([&] {
-            const auto there = [&] {
-                return by_index_[at] != nullptr && by_index_[at]->state == Session::State::running;
-            };
-            while (at < scheduling::max_sessions && !there()) ++at;
-            if (at < scheduling::max_sessions) all.sessions.push_back(snapshot_of(*by_index_[at]));
-            all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
-        });
-    on_dispatch([&] {
+    unsigned at = 0;
+    piecewise([&] {
+        const auto there = [&] {
+            return by_index_[at] != nullptr && by_index_[at]->state == Session::State::running;
+        };
+        while (at < scheduling::max_sessions && !there()) ++at;
+        if (at < scheduling::max_sessions) {
+            all.sessions.push_back(snapshot_of(*by_index_[at++]));
+            return true;
+        }
+        all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
         const Session* const oldest = ending_ ? oldest_in_flight().session : nullptr;
         if (oldest != nullptr && oldest->state == Session::State::draining) all.outlived = oldest->id;
+        return false;
     });
     all.loops = loops_.load();
     all.beats = beats_.load();
@@ -85,12 +87,11 @@ MemoryLeft Core::memory_left(uint64_t most, uint64_t used, uint64_t returning) c
 std::vector<KernelMeasurement> Core::take_profiles() {
     std::vector<KernelEntry> entries;
     entries.reserve(most_taken);
-    for (bool more = true; more && entries.size() < most_taken;) {
-        on_dispatch([&] {
-            more = profile_.visit_changed(entries_per_turn,
-                                          [&](const KernelEntry& entry) { entries.push_back(entry); });
-        });
-    }
+    piecewise([&] {
+        const bool more = profile_.visit_changed(entries_per_turn,
+                                                 [&](const KernelEntry& entry) { entries.push_back(entry); });
+        return more && entries.size() < most_taken;
+    });
     std::vector<KernelMeasurement> taken;
     for (const KernelEntry& entry : entries) {
         if (entry.name == KernelNames::unnamed) continue;
@@ -125,8 +126,12 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
 }
 
 void Core::forget_profiles() {
-    for (uint32_t from = 0; from < Profile::capacity; from += slots_per_turn)
-        on_dispatch([&] { profile_.forget(from, slots_per_turn); });
+    uint32_t from = 0;
+    piecewise([&] {
+        profile_.forget(from, slots_per_turn);
+        from += slots_per_turn;
+        return from < Profile::capacity;
+    });
 }
 
 uint64_t Core::set_trace(bool on) {

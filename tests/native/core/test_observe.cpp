@@ -1,4 +1,6 @@
 // What the core tells of itself.
+#include <sys/resource.h>
+
 #include "rig.hpp"
 
 using namespace fikit;
@@ -45,12 +47,32 @@ void busy_is_while_work_is_in_flight(int level) {
     }
 }
 
+// Each time it may wait long for a processor on a busy machine, and who asks takes it to hang.
+void who_asks_is_woken_once_however_many_sessions_there_are() {
+    constexpr size_t sessions = 32;
+    Rig rig;
+    std::vector<Tenant> tenants;
+    for (size_t i = 0; i < sessions; ++i) tenants.push_back(rig.attach("s" + std::to_string(i)));
+    size_t told = 0;
+    long waits = 0;
+    rig.while_turning([&] {
+        rusage before, after;
+        getrusage(RUSAGE_THREAD, &before);
+        told = rig.core().snapshot().sessions.size();
+        getrusage(RUSAGE_THREAD, &after);
+        waits = after.ru_nvcsw - before.ru_nvcsw;
+    });
+    CHECK_EQUAL(told, sessions);
+    CHECK(waits < long{sessions} / 4);
+}
+
 void busy_with_high_work() { busy_is_while_work_is_in_flight(0); }
 void busy_with_gated_work() { busy_is_while_work_is_in_flight(5); }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-    static constexpr Case cases[] = {CASE(busy_with_high_work), CASE(busy_with_gated_work)};
+    static constexpr Case cases[] = {CASE(busy_with_high_work), CASE(busy_with_gated_work),
+                                     CASE(who_asks_is_woken_once_however_many_sessions_there_are)};
     return run_cases(cases, count, arguments);
 }
