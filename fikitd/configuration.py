@@ -113,7 +113,13 @@ class ExecutorSection(Section, frozen=True):
             "has left to this one, is reported."
         ),
     ] = 10.0
-    kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
+    kill_unresponsive: Annotated[
+        bool,
+        Meta(
+            description="And killed, so that a new one can serve, unless it has waited for a processor for "
+            "half of that time."
+        ),
+    ] = True
     outlived_seconds: Annotated[
         Interval,
         Meta(

@@ -1,7 +1,11 @@
-"""When a process began: with its pid its identity, also on disk. Standard library only."""
+"""When a process began: with its pid its identity, also on disk; how long it has waited for a processor.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -12,3 +16,12 @@ def start_time(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return int(stat.rpartition(b")")[2].split()[19])
+
+
+def processor_waits(pid: int) -> dict[str, int]:
+    """So many nanoseconds each of its threads has waited for a processor; those that the kernel tells of."""
+    waits = {}
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError, IndexError):
+            waits[thread.name] = int((thread / "schedstat").read_text().split()[1])
+    return waits

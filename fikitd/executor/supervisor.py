@@ -47,7 +47,7 @@ from fikitd.executor.supervisor_launch import (
     start,
     trim,
 )
-from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener
+from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener, Starved
 from fikitd.notify import notify
 from fikitd.placement import places_for
 from fikitd.processes import Process
@@ -400,9 +400,10 @@ class Supervisor:
             await trio.sleep(settings.heartbeat_seconds)
             asked_at = trio.current_time()
             try:
-                attached = await executor.ask(ListAttached(), AttachedSessions, settings.unresponsive_seconds)
-            except Silent:
-                self._silent(executor, settings)
+                attached = await executor.beat(settings)
+            except (Silent, Starved) as refusal:
+                hangs = isinstance(refusal, Silent)
+                self._silent(executor, settings, killed=hangs and settings.kill_unresponsive)
                 continue
             except Unavailable:
                 continue  # the connection broke: _converse is about to end
@@ -418,12 +419,12 @@ class Supervisor:
                 if trio.current_time() - executor.idle_since >= patience:
                     await self._stop(executor, "idle")
 
-    def _silent(self, executor: Executor, settings: ExecutorSection) -> None:
-        """It did not answer in time: report it once, and kill it where that is configured."""
+    def _silent(self, executor: Executor, settings: ExecutorSection, *, killed: bool) -> None:
+        """It did not answer in time: report it once, and kill it where that is to be."""
         if not executor.unresponsive:
             executor.unresponsive = True
-            self._warn("executor_unresponsive", executor, killed=settings.kill_unresponsive)
-        if settings.kill_unresponsive and executor.process is not None:
+            self._warn("executor_unresponsive", executor, killed=killed)
+        if killed and executor.process is not None:
             executor.failure = f"it did not answer for {settings.unresponsive_seconds:g} s"
             executor.process.send(9)
 

@@ -7,6 +7,7 @@ breaks while the process lives is made anew; the end of the process (its pidfd) 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -14,15 +15,23 @@ from typing import Final, Literal, Protocol
 import trio
 
 from fikitd import __version__
+from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.errors import Unavailable
-from fikitd.executor.connection import ExecutorConnection, Kind
-from fikitd.executor.messages import Ask, AttachedSessions, Description, SessionEnded
+from fikitd.executor.connection import ExecutorConnection, Kind, Silent
+from fikitd.executor.messages import Ask, AttachedSessions, Description, ListAttached, SessionEnded
+from fikitd.process_times import processor_waits
 from fikitd.processes import Process
 
 ASK_SECONDS: Final = 10.0
+STARVED_SHARE: Final = 0.5
+"""Of the time that it is silent for: who waits as long for a processor does not hang."""
 PASSING_SECONDS: Final = 1.0
 """Work of a session that is over usually ends within."""
+
+
+class Starved(Unavailable):
+    """The executor did not answer in time, most of which it waited for a processor."""
 
 
 @dataclass(eq=False)
@@ -106,6 +115,21 @@ class Executor:
         """Ask for something that comes without descriptors. Raises Unavailable."""
         answer, _ = await self.connected().ask(body, kind, seconds)
         return answer
+
+    async def beat(self, settings: ExecutorSection) -> AttachedSessions:
+        """Ask for its sessions. Raises Silent where it does not answer; Starved where it may be about to."""
+        soon = min(settings.heartbeat_seconds, settings.unresponsive_seconds)
+        with suppress(Silent):
+            return await self.ask(ListAttached(), AttachedSessions, soon)
+        pid = self.process.pid if self.process is not None else 0
+        waits, seconds = processor_waits(pid), settings.unresponsive_seconds - soon
+        try:
+            return await self.ask(ListAttached(), AttachedSessions, seconds)
+        except Silent as silent:
+            more = [now - waits.get(thread, now) for thread, now in processor_waits(pid).items()]
+            if max(more, default=0) > max(STARVED_SHARE * seconds * 1e9, 0):
+                raise Starved(silent.message) from None
+            raise
 
     def connected(self) -> ExecutorConnection:
         """Its connection. Raises Unavailable while it has none."""
