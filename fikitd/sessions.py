@@ -7,6 +7,7 @@ together. A session's usage goes to its tenant's account, and to its job's, once
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import OrderedDict
@@ -25,7 +26,7 @@ from fikitd.executor import final_accounts
 from fikitd.executor.connection import Ended
 from fikitd.executor.messages import DEINITIALIZED, Attached, AttachedSessions, Change, End, SessionEnded
 from fikitd.executor.supervisor import Supervisor
-from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
+from fikitd.executor.supervisor_state import Executor
 from fikitd.scarcity import in_thread
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
 from fikitd.store import Row, Store, pack
@@ -178,7 +179,8 @@ class Sessions:
                 handed = [theirs.fileno(), tenant_pidfd]
                 connection = session.executor.connected()
                 try:
-                    _, memories = await connection.ask(session.attach(), Attached, ASK_SECONDS, handed)
+                    # As long as who asked waits: one that hangs is ended by its heartbeat.
+                    _, memories = await connection.ask(session.attach(), Attached, math.inf, handed)
                 except Unavailable:
                     await self._disown(session)
                     raise

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import REAL, SETTINGS, Daemon
+from tests.integration.end_to_end.conftest import listener
 
 needs_double = pytest.mark.skipif(REAL, reason="needs an executor that does not answer")
 
@@ -32,3 +34,39 @@ def test_who_opens_a_session_is_told_while_he_waits(stopped_daemon: Daemon) -> N
     refused = client.ask(p.OpenSession(name="deaf"))
     assert (refused.code, refused.message) == ("unavailable", "no executor took the session within 0.1 s")
     assert client.ask(p.ListSessions()).sessions == []
+
+
+TELLS_HOW_LONG_IT_ASKS = """
+from fikitd.executor.connection import ExecutorConnection as Connection
+from fikitd.executor.messages import Attach
+ask = Connection.ask
+async def told(self, body, kind, seconds, *more):
+    if isinstance(body, Attach):
+        with open(asks, "w") as file:
+            file.write(str(seconds))
+    return await ask(self, body, kind, seconds, *more)
+Connection.ask = told
+"""
+
+
+def test_an_executor_has_as_long_to_take_a_session_as_who_asks_waits(stopped_daemon: Daemon) -> None:
+    """On a busy machine many at once take long; ten seconds were too few."""
+    asks = stopped_daemon.place / "asks"
+    stopped_daemon.prologue = f"exec({f'asks = {os.fspath(asks)!r}{TELLS_HOW_LONG_IT_ASKS}'!r}); "
+    client = stopped_daemon.start().client()
+    assert isinstance(client.ask(p.OpenSession(name="first")), p.SessionOpened)
+    assert float(asks.read_text()) >= client.welcome.start_seconds
+
+
+@needs_double
+def test_who_asks_an_executor_that_hangs_gets_its_successor(stopped_daemon: Daemon) -> None:
+    """As it is ended for that while he waits."""
+    stopped_daemon.configure(
+        settings=SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 2.0")
+    )
+    client = stopped_daemon.start().client()
+    assert isinstance(client.ask(p.OpenSession(name="first")), p.SessionOpened)
+    (executor,) = (stopped_daemon.place / "run").glob("x-*.sock")
+    os.kill(listener(executor), signal.SIGSTOP)
+    opened = stopped_daemon.client().ask(p.OpenSession(name="second"))
+    assert isinstance(opened, p.SessionOpened), opened
