@@ -12,10 +12,10 @@ bool is_divided(Driver& driver, int device) {
     return any;
 }
 
-// What was set for it goes with it.
-void end_primary(Driver& driver, Driver::Lock& lock, SimulatedDevice& device) {
+// Once its work is over, unless others have ended it meanwhile; what was set for it goes with it.
+void end_primary(Driver& driver, SimulatedDevice& device) {
     Context& context = *device.primary;
-    driver.synchronize(lock, context);
+    if (!context.alive) return;
     driver.destroy_context(context);
     context.limits.forget();
     context.cache_config = CU_FUNC_CACHE_PREFER_NONE;
@@ -53,7 +53,9 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
                            if (--simulated.primary->retained > 0) return CUDA_SUCCESS;
                            if (simulated.primary->alive) {
                                if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
-                               end_primary(driver, lock, simulated);
+                               driver.synchronize(lock, *simulated.primary);
+                               if (simulated.primary->retained > 0) return CUDA_SUCCESS;  // meanwhile
+                               end_primary(driver, simulated);
                            }
                            simulated.primary_flags = 0;
                            return CUDA_SUCCESS;
@@ -66,8 +68,10 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return with_device(device,
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
                            if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
-                           if (simulated.primary != nullptr && simulated.primary->alive)
-                               end_primary(driver, lock, simulated);
+                           if (simulated.primary != nullptr && simulated.primary->alive) {
+                               driver.synchronize(lock, *simulated.primary);
+                               end_primary(driver, simulated);
+                           }
                            simulated.primary_flags = 0;
                            return CUDA_SUCCESS;
                        });

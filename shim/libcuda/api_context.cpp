@@ -16,13 +16,32 @@ Context* context_or_current(CUcontext handle) {
     return handle == nullptr ? thread.current() : process.find(handle);
 }
 
-// False: it was there already.
+// A primary context begins and ends as a whole: who retains it meanwhile waits until all that it had is gone,
+// or would lose what is made in the next one. A function in a stream, for which the end waits, does not.
+class PrimaryLocked {
+  public:
+    explicit PrimaryLocked(Device& device) : mutex_(device.primary_mutex) {
+        const auto take = within_host_function() ? pthread_mutex_trylock : pthread_mutex_lock;
+        held_ = take(&mutex_) == 0;
+    }
+    ~PrimaryLocked() {
+        if (held_) pthread_mutex_unlock(&mutex_);
+    }
+    PrimaryLocked(const PrimaryLocked&) = delete;
+    PrimaryLocked& operator=(const PrimaryLocked&) = delete;
+    CUresult result() const { return held_ ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED; }
+
+  private:
+    const Uncancelled whole_;
+    pthread_mutex_t& mutex_;
+    bool held_;
+};
+
+// With the lock. False: it was there already.
 bool begin_primary(Context& context) {
-    CUcontext none = nullptr;
-    if (!__atomic_compare_exchange_n(&context.handle, &none, context.name, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED))
-        return false;
+    if (context.handle != nullptr) return false;
     context.flags = context.wished;
+    store_release(context.handle, context.name);
     return true;
 }
 
@@ -31,8 +50,11 @@ bool begin_primary(Context& context) {
 CUresult find_open(CUcontext handle, Context*& context) {
     context = process.find_any(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (context->primary && begin_primary(*context))
-        __atomic_fetch_add(&context->references, 1u, __ATOMIC_RELAXED);
+    if (context->primary && load_acquire(context->handle) == nullptr) {
+        const PrimaryLocked lock(*context->device);
+        if (lock.result() != CUDA_SUCCESS) return lock.result();
+        if (begin_primary(*context)) __atomic_fetch_add(&context->references, 1u, __ATOMIC_RELAXED);
+    }
     return load_acquire(context->device->producer) != nullptr ? CUDA_SUCCESS : process.open(*context->device);
 }
 
@@ -46,7 +68,7 @@ void end(Context& context) {
     if (context.primary) outdate_libraries(*context.device);
 }
 
-// What was set for it goes with it.
+// With the lock. What was set for it goes with it.
 void end_primary(const Device& device) {
     Context& context = device.primary();
     discard_storage(context.name);  // while the functions that this calls find the context
@@ -82,6 +104,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
+    const PrimaryLocked lock(*device);
+    if (lock.result() != CUDA_SUCCESS) return lock.result();
     if (const CUresult result = renew_libraries(*device); result != CUDA_SUCCESS) return result;
     __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
     Context& context = device->primary();
@@ -91,8 +115,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
-    const Device* const device = process.find_device(ordinal);
+    Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    const PrimaryLocked lock(*device);
+    if (lock.result() != CUDA_SUCCESS) return lock.result();
     unsigned& references = device->primary().references;
     unsigned before = load_relaxed(references);
     do {
@@ -129,8 +155,10 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
-    const Device* const device = process.find_device(ordinal);
+    Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    const PrimaryLocked lock(*device);
+    if (lock.result() != CUDA_SUCCESS) return lock.result();
     end_primary(*device);  // who retained it may still release it
     return CUDA_SUCCESS;
 }

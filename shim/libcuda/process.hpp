@@ -55,6 +55,8 @@ struct Device {
     fikit_reply_device_attributes attributes;
     uint64_t memory_limit;
     int failure;  // what went wrong behind the program's back: who next waits, or asks, is told
+    // Of the primary context's beginning and end; the runtime's part of an end calls back.
+    pthread_mutex_t primary_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
     uint32_t stream(uint32_t number) const { return static_cast<uint32_t>(ordinal) << stream_bits | number; }
     Context& primary() const;

@@ -29,11 +29,16 @@ void make_key() {
 
 }  // namespace
 
-CUresult no_context() {
+bool within_host_function() {
     for (unsigned i = 0; i < process.device_count(); ++i) {
         const Producer* const producer = load_acquire(process.device(i).producer);
-        if (producer != nullptr && producer->within_host_function()) return CUDA_ERROR_NOT_PERMITTED;
+        if (producer != nullptr && producer->within_host_function()) return true;
     }
+    return false;
+}
+
+CUresult no_context() {
+    if (within_host_function()) return CUDA_ERROR_NOT_PERMITTED;
     return thread.depth != 0 ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 }
 

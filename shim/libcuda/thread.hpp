@@ -47,6 +47,9 @@ inline Thread& calling_thread() {
     return *it;
 }
 
+// The calling thread runs a function in a stream, which must not call CUDA.
+bool within_host_function();
+
 // What a call that needs a current context gets without one, also where it has been destroyed: a function in
 // a stream must not call CUDA.
 [[gnu::cold]] CUresult no_context();

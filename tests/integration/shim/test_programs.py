@@ -97,6 +97,7 @@ LINKED = {
     "held_up": "2 1\nwent on\n",
     "leaderless": "7\n",
     "plain": "9 9 3\n201\n",
+    "primary_ends": "7\n0\n",
     "threads": "66 " * 12 + "\n",
 }
 
