@@ -56,6 +56,7 @@ nvmlReturn_t Library::initialise(unsigned flags) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(
         &once, [] { pthread_atfork(nullptr, nullptr, [] { library.mutex_ = PTHREAD_MUTEX_INITIALIZER; }); });
+    const Uncancelled whole;
     const Locked lock(mutex_);
     if (uses_ == 0) {
         if (!ask_daemon(devices_)) return NVML_ERROR_DRIVER_NOT_LOADED;
@@ -69,6 +70,7 @@ nvmlReturn_t Library::initialise(unsigned flags) {
 }
 
 nvmlReturn_t Library::shut_down() {
+    const Uncancelled whole;
     const Locked lock(mutex_);
     if (uses_ == 0) return NVML_ERROR_UNINITIALIZED;
     if (--uses_ != 0) return NVML_SUCCESS;

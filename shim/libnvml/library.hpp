@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "../channel.hpp"
 #include "devices.hpp"
 #include "interface.hpp"
 #include "locked.hpp"
@@ -19,6 +20,7 @@ class Library {
     // Calls `use` with all GPUs as they were when the library was initialised.
     template <class Use>
     nvmlReturn_t with_devices(const Use& use) {
+        const Uncancelled whole;
         const Locked lock(mutex_);
         return uses_ != 0 ? use(devices_) : NVML_ERROR_UNINITIALIZED;
     }

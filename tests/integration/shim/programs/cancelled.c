@@ -1,7 +1,8 @@
-/* Threads that are cancelled (pthread_cancel) while they are in a call: each call ends first, as one that is
- * no cancellation point, and holds up nobody afterwards. What is asked for beforehand happens at the first
- * cancellation point that there is. */
+/* Threads that are cancelled (pthread_cancel) while they are in a call of CUDA's or NVML's: each call ends
+ * first, as one that is no cancellation point, and holds up nobody afterwards. What is asked for beforehand
+ * happens at the first cancellation point that there is. */
 #include <cuda.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,19 @@ static CUresult reach(void) {
 }
 static CUresult unregister(void) { return cuMemHostUnregister(own); }
 static CUresult copy(void) { return cuMemcpyDtoH(own, memory, BYTES); }
+static int nvml(const char* name, void* first, void* second) {
+    void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    int (*function)(void*, void*);
+    *(void**)&function = dlsym(library, name);
+    return function(first, second);
+}
+static void* device;
+static CUresult begin_nvml(void) { return (CUresult)nvml("nvmlInit_v2", NULL, NULL); }
+static CUresult find_device(void) { return (CUresult)nvml("nvmlDeviceGetHandleByIndex_v2", NULL, &device); }
+static CUresult ask_memory(void) {
+    unsigned long long sizes[3];
+    return (CUresult)nvml("nvmlDeviceGetMemoryInfo", device, sizes);
+}
 static CUresult release(void) {
     const CUresult result = cuMemFree(memory);
     return result != CUDA_SUCCESS ? result : cuMemFreeHost(pinned);
@@ -55,6 +69,9 @@ static const struct {
              {"copy", copy},
              {"wait", wait},
              {"unregister", unregister},
+             {"begin NVML", begin_nvml},
+             {"find device", find_device},
+             {"ask memory", ask_memory},
              {"release", release}};
 enum { STEPS = sizeof steps / sizeof *steps };
 static int returned;
