@@ -131,12 +131,12 @@ class Linked {
     CUlinkState state_ = nullptr;
 };
 
-CUresult load(Module*& module, const void* passed, Wish wish) {
+CUresult load(Module*& module, const void* passed, Wish wish, uint64_t most = no_limit) {
     module = nullptr;
     if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Image image;
     const auto find = wish.library ? find_wrapped : find_image;
-    if (!find(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
+    if (!find(passed, image, most)) return CUDA_ERROR_INVALID_IMAGE;
     const Context* const context = thread.current();
     Device& device = context != nullptr ? *context->device : process.device(0);
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
@@ -157,7 +157,7 @@ CUresult load_file(Module*& module, const char* path, const Wish& wish) {
     if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const File file(path);
     if (file.data() == nullptr) return file.exists() ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_FILE_NOT_FOUND;
-    return load(module, file.data(), wish);
+    return load(module, file.data(), wish, file.size() - 1);
 }
 
 CUresult end_module(Module& module) {

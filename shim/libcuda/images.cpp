@@ -11,56 +11,78 @@
 namespace fikit::shim {
 namespace {
 
-uint32_t word_at(const void* address) {
-    uint32_t word;
-    memcpy(&word, address, sizeof word);
-    return word;
+// What a program passes, of which there are so many bytes at most.
+struct Passed {
+    const uint8_t* data;
+    uint64_t most;
+
+    template <class Value>
+    bool read(uint64_t at, Value& value) const {
+        if (at > most || most - at < sizeof value) return false;
+        memcpy(&value, data + at, sizeof value);
+        return true;
+    }
+};
+
+// A sum that is too large is larger than anything there is.
+uint64_t sum(uint64_t one, uint64_t other) {
+    uint64_t both;
+    return __builtin_add_overflow(one, other, &both) ? UINT64_MAX : both;
 }
 
-// The furthest end of anything that its headers name. Tables may come last, or first.
-uint64_t elf_bytes(const void* data) {
-    const auto* base = static_cast<const uint8_t*>(data);
-    Elf64_Ehdr header;
-    memcpy(&header, base, sizeof header);
-    if (header.e_ident[EI_CLASS] != ELFCLASS64) return 0;
+// The furthest end of anything that its headers name, of which the tables may come last, or first; 0: it is
+// none for any device. What lies beyond all that there is ends there at the earliest.
+uint64_t elf_bytes(const Passed& passed) {
+    Elf64_Ehdr header{};
+    if (passed.read(0, header) && header.e_ident[EI_CLASS] != ELFCLASS64) return 0;
     uint64_t end = sizeof header;
-    end = std::max(end, header.e_shoff + uint64_t{header.e_shentsize} * header.e_shnum);
-    end = std::max(end, header.e_phoff + uint64_t{header.e_phentsize} * header.e_phnum);
+    end = std::max(end, sum(header.e_shoff, uint64_t{header.e_shentsize} * header.e_shnum));
+    end = std::max(end, sum(header.e_phoff, uint64_t{header.e_phentsize} * header.e_phnum));
+    if (end >= passed.most) return end;
     for (unsigned i = 0; i < header.e_shnum && header.e_shentsize >= sizeof(Elf64_Shdr); ++i) {
         Elf64_Shdr section;
-        memcpy(&section, base + header.e_shoff + uint64_t{header.e_shentsize} * i, sizeof section);
-        if (!is_empty_section(section.sh_type)) end = std::max(end, section.sh_offset + section.sh_size);
+        if (!passed.read(header.e_shoff + uint64_t{header.e_shentsize} * i, section)) continue;
+        if (!is_empty_section(section.sh_type)) end = std::max(end, sum(section.sh_offset, section.sh_size));
     }
     for (unsigned i = 0; i < header.e_phnum && header.e_phentsize >= sizeof(Elf64_Phdr); ++i) {
         Elf64_Phdr segment;
-        memcpy(&segment, base + header.e_phoff + uint64_t{header.e_phentsize} * i, sizeof segment);
-        end = std::max(end, segment.p_offset + segment.p_filesz);
+        if (!passed.read(header.e_phoff + uint64_t{header.e_phentsize} * i, segment)) continue;
+        end = std::max(end, sum(segment.p_offset, segment.p_filesz));
     }
     return end;
 }
 
-}  // namespace
-
-bool find_image(const void* passed, Image& image) {
-    const uint32_t magic = word_at(passed);
-    if (magic == fatbin::wrapper_magic) return false;
-    image = {.data = passed};
-    if (magic == fatbin::magic) {
-        fatbin::Header header;
-        memcpy(&header, passed, sizeof header);
-        image.bytes = header.header_bytes + header.bytes;
-    } else if (memcmp(passed, ELFMAG, SELFMAG) == 0) {
-        image.bytes = elf_bytes(passed);
-    } else {
-        image.bytes = strlen(static_cast<const char*>(passed)) + 1;
-    }
-    return image.bytes != 0;
+uint64_t fatbin_bytes(const Passed& passed) {
+    fatbin::Header header{};
+    passed.read(0, header);
+    return sum(header.header_bytes, header.bytes);
 }
 
-bool find_wrapped(const void* passed, Image& image) {
-    if (word_at(passed) != fatbin::wrapper_magic) return find_image(passed, image);
-    fatbin::Wrapper wrapper;
-    memcpy(&wrapper, passed, sizeof wrapper);
+}  // namespace
+
+bool find_image(const void* data, Image& image, uint64_t most) {
+    const Passed passed = {static_cast<const uint8_t*>(data), most};
+    uint32_t magic = 0;
+    passed.read(0, magic);
+    if (magic == fatbin::wrapper_magic) return false;
+    image = {.data = data};
+    if (magic != fatbin::magic && memcmp(&magic, ELFMAG, SELFMAG) != 0) {
+        image.bytes = strlen(static_cast<const char*>(data)) + 1;
+        return true;
+    }
+    image.bytes = magic == fatbin::magic ? fatbin_bytes(passed) : elf_bytes(passed);
+    // Of a file that is cut short the driver says what is wrong.
+    if (most != no_limit) image.bytes = std::min(image.bytes, most);
+    return image.bytes != 0 && image.bytes != UINT64_MAX;
+}
+
+bool find_wrapped(const void* data, Image& image, uint64_t most) {
+    fatbin::Wrapper wrapper{};
+    const Passed passed = {static_cast<const uint8_t*>(data), most};
+    // Its addresses are the program's: none is in a file.
+    if (most != no_limit || !passed.read(0, wrapper.magic) || wrapper.magic != fatbin::wrapper_magic)
+        return find_image(data, image, most);
+    passed.read(0, wrapper);
     if (wrapper.data == nullptr || !find_image(wrapper.data, image)) return false;
     image.unlinked = wrapper.version == 2 ? wrapper.others : nullptr;
     return true;

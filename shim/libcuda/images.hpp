@@ -1,5 +1,5 @@
-// Module images as programs pass them: an address without a length. What the headers say is believed only as
-// far as it makes sense; the executor validates the copy again.
+// Module images as programs pass them: an address without a length, or a file. What the headers say is
+// believed only as far as it makes sense; the executor validates the copy again.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,15 @@ struct Image {
     const void* const* unlinked = nullptr;
 };
 
+// Of an image in memory nobody knows how much there may be.
+inline constexpr uint64_t no_limit = UINT64_MAX;
+
 // The image that a program hands to cuModuleLoadData: PTX text, a cubin or a fatbin. False: none of these.
-bool find_image(const void* passed, Image& image);
+// What claims to be longer than there is of it ends there.
+bool find_image(const void* data, Image& image, uint64_t most = no_limit);
 
 // What cuLibraryLoadData takes: an image, or the wrapper that the compiler puts around one.
-bool find_wrapped(const void* passed, Image& image);
+bool find_wrapped(const void* data, Image& image, uint64_t most = no_limit);
 
 // What of an image a device of that compute capability can use, in its parts: a fatbin without the machine
 // code of other major versions, which never runs there (CUDA C++ Programming Guide, "Binary Compatibility").

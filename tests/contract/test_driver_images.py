@@ -436,3 +436,18 @@ def test_numbers_whose_decimals_the_program_s_locale_writes_otherwise(
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"decimals"), place)
     assert [*cuda.read(place, 4, np.float64)] == [2.75, 1.5, 1250.0, 0.5e-3]
     cuda.cuModuleUnload(module)
+
+
+@pytest.mark.parametrize("kind", ["cubin", "machine-none.fatbin", "text-default.fatbin"])
+def test_a_file_that_is_cut_short_is_an_error_and_no_end(alone: Alone, tmp_path: Path, kind: str) -> None:
+    image = machine_code() if kind == "cubin" else (IMAGES / kind).read_bytes()
+
+    def load(cuda: Cuda) -> None:
+        for each in os.environ["FILES"].split(":"):
+            print(cuda.result("cuModuleLoad", each.encode()), end=" ")
+
+    files = []
+    for size in (4, 15, 40, 63, 64, 100, *(len(image) * part // 8 for part in range(1, 8))):
+        files.append(tmp_path / str(size))
+        files[-1].write_bytes(image[:size])
+    assert alone(load, FILES=":".join(map(str, files))).split() == ["ERROR_INVALID_IMAGE"] * len(files)
