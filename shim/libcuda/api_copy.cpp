@@ -2,6 +2,8 @@
 // is what the driver does too.
 #include <string.h>
 
+#include <algorithm>
+
 #include "bridge.hpp"
 #include "capture.hpp"
 #include "copies.hpp"
@@ -227,6 +229,27 @@ CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count,
     return wait ? done(result, stream, address) : result;
 }
 
+// The first row is filled, then copied to as many rows as there are by now, so that many rows are few
+// operations, which are one to other threads that use the stream.
+template <class Value>
+CUresult fill_by_copies(uint64_t address, uint64_t pitch, Value value, uint64_t width, uint64_t height,
+                        uint32_t stream) {
+    const Producer::Chain whole(producer_of(stream), stream_number(stream));
+    CUDA_MEMCPY3D rows = {};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = address;
+    rows.srcPitch = rows.dstPitch = pitch;
+    rows.WidthInBytes = width * sizeof value;
+    rows.Depth = 1;
+    CUresult result = fill(address, value, width, stream, Reach::own);
+    for (uint64_t done = 1; done < height && result == CUDA_SUCCESS; done += rows.Height) {
+        rows.dstDevice = address + done * pitch;
+        rows.Height = std::min(done, height - done);
+        result = copy_rows(rows, stream);
+    }
+    return result;
+}
+
 template <class Value>
 CUresult fill_rows(uint64_t address, uint64_t pitch, Value value, uint64_t width, uint64_t height,
                    uint32_t stream) {
@@ -244,6 +267,8 @@ CUresult fill_rows(uint64_t address, uint64_t pitch, Value value, uint64_t width
     if (captures.capturing(stream))
         return capture_fill(stream, {address, pitch, value, sizeof value, width, height}, bytes);
     if (!found) return CUDA_ERROR_INVALID_VALUE;
+    if (range.on_device() && !lies_across(range, stream))
+        return fill_by_copies(address, pitch, value, width, height, stream);
     for (uint64_t y = 0; y < height; ++y)
         if (const CUresult result = fill(address + y * pitch, value, width, stream, Reach::all);
             result != CUDA_SUCCESS)

@@ -98,6 +98,7 @@ LINKED = {
     "leaderless": "7\n",
     "plain": "9 9 3\n201\n",
     "primary_ends": "7\n0\n",
+    "row_fills": "0\n",
     "threads": "66 " * 12 + "\n",
 }
 

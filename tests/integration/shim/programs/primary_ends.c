@@ -1,5 +1,5 @@
-/* A thread retains the primary context while another one's release ends it, which takes as long as the work that
- * is under way: what the first makes in it then stays. */
+/* A thread retains the primary context while another one's release ends it, which takes as long as the work
+ * that is under way: what the first makes in it then stays. */
 #include <pthread.h>
 #include <unistd.h>
 
