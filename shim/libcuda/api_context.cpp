@@ -16,6 +16,12 @@ Context* context_or_current(CUcontext handle) {
     return handle == nullptr ? thread.current() : process.find(handle);
 }
 
+// Why there is none: nobody's name, one that has ended, or none is current.
+CUresult no_such_context(CUcontext handle) {
+    if (handle == nullptr) return no_context();
+    return process.find_any(handle) == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 // A primary context begins and ends as a whole: who retains it meanwhile waits until all that it had is gone,
 // or would lose what is made in the next one. A function in a stream, for which the end waits, does not.
 class PrimaryLocked {
@@ -255,7 +261,7 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     // A destroyed one is still a device's.
     if (context == nullptr && handle == nullptr && thread.depth != 0)
         context = thread.stack[thread.depth - 1];
-    if (context == nullptr) return no_context();
+    if (context == nullptr) return no_such_context(handle);
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
 }
@@ -271,10 +277,7 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
 CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
     if (number == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = context_or_current(handle);
-    if (context == nullptr && handle != nullptr)
-        return process.find_any(handle) == nullptr ? CUDA_ERROR_INVALID_CONTEXT
-                                                   : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (context == nullptr) return no_context();
+    if (context == nullptr) return no_such_context(handle);
     *number = process.number_of(*context) + 1;
     return CUDA_SUCCESS;
 }
@@ -327,7 +330,7 @@ CUresult cuCtxSynchronize() { return fikit::shim::cuCtxSynchronize_v2(nullptr); 
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
     const Context* const context = context_or_current(handle);
-    if (context == nullptr) return no_context();
+    if (context == nullptr) return no_such_context(handle);
     if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
     if (context->device->producer == nullptr) return CUDA_SUCCESS;
     return end_wait(synchronised(*context->device, context->device->producer->synchronize()));

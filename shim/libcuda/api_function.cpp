@@ -109,9 +109,11 @@ CUresult clusters(int* value, CUfunction handle, const CUlaunchConfig* config, u
     request.shared_bytes = config->sharedMemBytes;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
-        request.cluster[0] = config->attrs[i].value.clusterDim.x;
-        request.cluster[1] = config->attrs[i].value.clusterDim.y;
-        request.cluster[2] = config->attrs[i].value.clusterDim.z;
+        const auto& size = config->attrs[i].value.clusterDim;
+        if (size.x == 0 || size.y == 0 || size.z == 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        request.cluster[0] = size.x;
+        request.cluster[1] = size.y;
+        request.cluster[2] = size.z;
     }
     fikit_reply_function_clusters answer{};
     Reply reply = {&answer, sizeof answer, 0};

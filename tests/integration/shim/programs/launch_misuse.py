@@ -127,3 +127,8 @@ clusters = configured(grid=(8, 1, 1), block=(128, 1, 1))
 names(
     driver.cuOccupancyMaxActiveClusters(nothing, clusters), driver.cuOccupancyMaxActiveClusters(0, clusters)
 )
+clusters = configured(grid=(8, 1, 1), block=(128, 1, 1), attributes=[cluster(0, 1, 1)])
+names(
+    driver.cuOccupancyMaxPotentialClusterSize(nothing, clusters),
+    driver.cuOccupancyMaxActiveClusters(nothing, clusters),
+)
