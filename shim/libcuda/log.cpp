@@ -1,6 +1,8 @@
 #include "log.hpp"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +25,28 @@ bool is_failure(CUresult result) {
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_NOT_FOUND;
 }
 
+// A write that fails is an error, where the program would be ended: for nobody reads the pipe any more, or
+// the file is as long as it may be.
+ssize_t write_without_signal(int descriptor, const char* text, size_t length) {
+    sigset_t fatal, before;
+    sigemptyset(&fatal);
+    sigaddset(&fatal, SIGPIPE);
+    sigaddset(&fatal, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &fatal, &before);
+    const ssize_t written = write(descriptor, text, length);
+    constexpr timespec now = {};
+    if (written < 0 && (errno == EPIPE || errno == EFBIG)) sigtimedwait(&fatal, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return written;
+}
+
 }  // namespace
 
 void CallLog::open() {
     path_ = getenv("FIKIT_SHIM_LOG");
     on_ = path_ != nullptr && *path_ != '\0';
+    // Held by a thread that a child forked meanwhile has not.
+    if (on_) pthread_atfork(nullptr, nullptr, [] { call_log.mutex_ = PTHREAD_MUTEX_INITIALIZER; });
     const char* every = getenv("FIKIT_SHIM_TRACE");
     every_ = every != nullptr && strcmp(every, "0") != 0;
 }
@@ -37,7 +56,8 @@ void CallLog::write(const char* text, int length) {
         descriptor_ = strcmp(path_, "-") == 0
                           ? STDERR_FILENO
                           : ::open(path_, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (descriptor_ >= 0 && length > 0 && ::write(descriptor_, text, static_cast<size_t>(length)) < 0)
+    if (descriptor_ >= 0 && length > 0 &&
+        write_without_signal(descriptor_, text, static_cast<size_t>(length)) < 0)
         on_ = false;  // nobody to tell
 }
 
@@ -51,6 +71,7 @@ void CallLog::say(const char* format, ...) {
     va_end(list);
     if (length > static_cast<int>(sizeof line) - 2) length = static_cast<int>(sizeof line) - 2;
     line[length++] = '\n';
+    const Uncancelled whole;
     const Locked lock(mutex_);
     write(line, length);
 }
@@ -69,6 +90,7 @@ void CallLog::write_call(const Call& call) {
 }
 
 void CallLog::entered(unsigned number, std::initializer_list<uint64_t> arguments) {
+    const Uncancelled whole;
     const Locked lock(mutex_);
     Call& call = calls_[next_++ % kept];
     call.number = number;
@@ -81,6 +103,7 @@ void CallLog::entered(unsigned number, std::initializer_list<uint64_t> arguments
 }
 
 void CallLog::left(unsigned number, CUresult result) {
+    const Uncancelled whole;
     const Locked lock(mutex_);
     const int32_t caller = thread_number();
     for (uint64_t back = 1; back <= kept && back <= next_; ++back) {

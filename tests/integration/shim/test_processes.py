@@ -100,6 +100,41 @@ with open(sys.argv[1], "w") as file:
     assert (tmp_path / "told").read_text() == "[] b'\\x05\\x00\\x00\\x00'\n"
 
 
+@pytest.mark.parametrize(("program", "told"), [("forks", ""), ("forked_beside", "0\n0\n"), ("cancelled", "")])
+def test_a_log_of_all_calls_holds_up_none(
+    shared: Runner, build: Callable[..., str], tmp_path: Path, program: str, told: str
+) -> None:
+    log = tmp_path / "log"
+    logged = {"FIKIT_SHIM_TRACE": "1", "FIKIT_SHIM_LOG": str(log)}
+    assert shared(build(program, "-ldl"), **logged) == (0, told, "")
+    assert "cuInit(" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("log", "limit"),
+    [
+        ("log", "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))"),
+        ("-", "reader, writer = os.pipe(); os.dup2(writer, 2); os.close(reader)"),
+    ],
+)
+def test_a_log_that_cannot_go_on_ends_no_program(
+    shared: Runner, tmp_path: Path, log: str, limit: str
+) -> None:
+    """Where its file is as long as it may be, or nobody reads it any more. Python ignores both signals."""
+    text = f"""
+import resource, signal
+for each in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(each, signal.SIG_DFL)
+{limit}
+start()
+for _ in range(200):
+    done(driver.cuMemGetInfo())
+print("went on")
+"""
+    path = log if log == "-" else str(tmp_path / log)
+    assert run(shared, text, FIKIT_SHIM_TRACE="1", FIKIT_SHIM_LOG=path)[:2] == (0, "went on\n")
+
+
 def test_a_call_that_finds_no_descriptor_free_is_an_error_and_no_end(shared: Runner) -> None:
     code, output, errors = run(
         shared,
