@@ -120,20 +120,16 @@ void KernelEntry::is_part_of(KernelEntry& all) {
 }
 
 // Apart from sample_now(), which each launch passes through. Programs repeat themselves: of seven launches of
-// a key in each step every seventh would always be the same one. Every so many as a prime has each in turn,
-// unless there are as many or a multiple of that: the next prime has those.
+// a long kernel in each step every seventh would always be the same one. Every so many as a prime has each in
+// turn, unless there are as many or a multiple of that: the next prime has those.
 void KernelEntry::sample_again() {
-    static constexpr std::array<uint16_t, 14> primes = {2,  3,  5,  7,  11,  13,  17,
-                                                        23, 37, 53, 89, 131, 197, 257};
-    const uint32_t usual = known() ? std::max(interval, std::min(apart, rarely())) : interval;
-    if (usual <= 1) {
-        until_sample = usual;
-        return;
-    }
+    static constexpr std::array<uint16_t, 11> primes = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31};
+    until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
+    if (until_sample >= apart || until_sample <= 1) return;
     size_t at = 0;
-    while (at + 1 < primes.size() && primes[at + 1] <= usual + 1) ++at;
-    const bool next = recent >= window / 2 && recent < window && at + 1 < primes.size();
-    until_sample = primes[at + next] - 1u;
+    while (at + 2 < primes.size() && primes[at + 1] <= until_sample + 1) ++at;
+    at += recent >= window / 2 && recent < window;
+    until_sample = primes[at] - 1u;
 }
 
 void KernelEntry::follows(uint64_t before, Nanoseconds time) {

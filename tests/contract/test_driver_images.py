@@ -438,6 +438,7 @@ def test_numbers_whose_decimals_the_program_s_locale_writes_otherwise(
     cuda.cuModuleUnload(module)
 
 
+@pytest.mark.skipif(os.environ.get("FIKIT_TEST_DEVICE") == "real", reason="an H200's driver ends the process")
 @pytest.mark.parametrize("kind", ["cubin", "machine-none.fatbin", "text-default.fatbin"])
 def test_a_file_that_is_cut_short_is_an_error_and_no_end(alone: Alone, tmp_path: Path, kind: str) -> None:
     image = machine_code() if kind == "cubin" else (IMAGES / kind).read_bytes()

@@ -282,6 +282,13 @@ def test_graphs_that_end_while_they_are_captured_into(shared: Runner, build: Cal
     assert shared(build("captured_ends"), MALLOC_PERTURB_="90") == (0, "went on\n", "")
 
 
+@pytest.mark.skipif(CHOICE != "sim", reason="an H200's driver ends in such a call")
+def test_what_is_no_context_is_named_as_that(natively: Runner, shared: Runner) -> None:
+    under = shared(*PYTHON, str(PROGRAMS / "no_context.py"))
+    assert under == natively(*PYTHON, str(PROGRAMS / "no_context.py"))
+    assert under[1].splitlines()[1] == "INVALID_CONTEXT INVALID_CONTEXT INVALID_CONTEXT"
+
+
 def test_callbacks_are_told_of_a_fault(shared: Runner, build: Callable[..., str]) -> None:
     code, output, _ = shared(build("told_of_faults"))  # as on an H200; the simulated driver calls none
     assert (code, output) == (0, "700 700, 0\n700\n")

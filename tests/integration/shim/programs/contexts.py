@@ -21,8 +21,6 @@ print(int(done(driver.cuCtxGetCurrent())) == int(primary))
 done(driver.cuCtxPushCurrent(own))
 done(driver.cuCtxDestroy(own))
 print(int(done(driver.cuCtxGetCurrent())) == int(primary))
-for named in (own, driver.CUcontext(id(own))):  # one that has ended, and what never was one
-    names(driver.cuCtxSynchronize_v2(named), driver.cuCtxGetDevice_v2(named), driver.cuCtxGetId(named))
 
 
 def elsewhere():
