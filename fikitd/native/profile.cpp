@@ -121,14 +121,14 @@ void KernelEntry::is_part_of(KernelEntry& all) {
 
 // Apart from sample_now(), which each launch passes through. Programs repeat themselves: of seven launches of
 // a long kernel in each step every seventh would always be the same one. Every so many as a prime has each in
-// turn, unless there are as many or a multiple of that: the next prime has those.
+// turn, unless there are as many or a multiple of that: another prime has those.
 void KernelEntry::sample_again() {
     static constexpr std::array<uint16_t, 11> primes = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31};
     until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
-    if (until_sample >= apart || until_sample <= 1) return;
+    if (!known() || until_sample >= apart || until_sample <= 1) return;
     size_t at = 0;
     while (at + 2 < primes.size() && primes[at + 1] <= until_sample + 1) ++at;
-    at += recent >= window / 2 && recent < window;
+    at += recent < window / 2;
     until_sample = primes[at] - 1u;
 }
 
