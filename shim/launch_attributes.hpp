@@ -4,9 +4,11 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+
 namespace fikit {
 
-constexpr bool is_sent(CUlaunchAttributeID id) {
+constexpr bool is_sent(uint32_t id) {
     switch (id) {
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:

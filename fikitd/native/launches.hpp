@@ -15,7 +15,7 @@ enum class AttributeUse { pass, drop, refuse };
 
 // Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
 inline AttributeUse attribute_use(uint32_t id) {
-    if (is_sent(static_cast<CUlaunchAttributeID>(id))) return AttributeUse::pass;
+    if (is_sent(id)) return AttributeUse::pass;
     switch (id) {
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
