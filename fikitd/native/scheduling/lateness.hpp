@@ -388,8 +388,7 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)
         return false;
-    const bool several = (used_ & (used_ - 1)) != 0;
-    bool queued = false;
+    bool queued = (used_ & (used_ - 1)) == 0;  // nobody is before the only one
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const unsigned number = std::countr_zero(left);
         const High& high = highs_[number];
@@ -397,8 +396,8 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
                                (high.side_by_side() && now - high.end < bounds_.high_memory))) [[unlikely]]
             return false;
         if (plainly_fits(high, plan, now)) continue;
-        if (several && !std::exchange(queued, true)) queue(plan, now);
-        const Queues others = several ? ahead_of(number) : Queues{};
+        if (!std::exchange(queued, true)) queue(plan, now);
+        const Queues others = ahead_of(number);
         const bool any = high.graph_wait != 0 || high.side_by_side();
         const Foreseen told =
             any ? excess<true>(high, plan, others, now) : excess<false>(high, plan, others, now);

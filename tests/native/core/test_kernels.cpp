@@ -12,6 +12,13 @@ using namespace fikit::test;
 
 namespace {
 
+// What the first session has used.
+SessionUsage usage(Rig& rig) {
+    SessionUsage told;
+    rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
+    return told;
+}
+
 // Attributes that change how a kernel runs make it another one for the profile.
 void attributes_tell_kernels_apart() {
     Rig rig;
@@ -172,8 +179,7 @@ void launches_that_were_issued_before_their_kernel_was_known_are_charged_too() {
     hold_all(rig);
     for (int i = 0; i < 40; ++i) launch(tenant);
     run_for(rig, 40 * 0.1f);
-    SessionUsage told;
-    rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
+    const SessionUsage told = usage(rig);
     CHECK_EQUAL(told.launches, 40);
     CHECK(std::abs(told.gpu_ns - 40 * 91'000) < 40 * 3'000);
 }
@@ -183,22 +189,17 @@ void launches_that_were_issued_before_their_kernel_was_known_are_charged_too() {
 void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
     Rig rig;
     Tenant tenant = rig.ready("a");
-    const auto usage = [&] {
-        SessionUsage told;
-        rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
-        return told;
-    };
     // Behind such a row a launch lasts so long: for how long it counts, and whether it was measured.
     const auto charged = [&](uint32_t row, float milliseconds) {
         null_driver::set_elapsed(0.02f);
         for (uint32_t i = 0; i < 4; ++i) launch(tenant, 0, row + i);
         rig.settle();
-        const SessionUsage before = usage();
+        const SessionUsage before = usage(rig);
         null_driver::set_elapsed(milliseconds);
         hold_all(rig);
         launch(tenant);
         run_for(rig, 0.4f);
-        const SessionUsage after = usage();
+        const SessionUsage after = usage(rig);
         return std::pair(after.gpu_ns - before.gpu_ns, after.measured > before.measured);
     };
     for (int i = 0; i < 40; ++i) {
@@ -221,20 +222,15 @@ void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
 void nobody_is_charged_for_more_time_than_there_was() {
     Rig rig;
     Tenant tenant = rig.ready("a");
-    const auto usage = [&] {
-        SessionUsage told;
-        rig.while_turning([&] { told = rig.core().snapshot().sessions.front().usage; });
-        return told;
-    };
     null_driver::set_elapsed(100);
     for (int i = 0; i < 40; ++i) launch(tenant);
     rig.settle();
     null_driver::set_elapsed(0.02f);
     const Nanoseconds began = host_now();
-    const SessionUsage before = usage();
+    const SessionUsage before = usage(rig);
     for (int i = 0; i < 40; ++i) launch(tenant);
     rig.settle();
-    const SessionUsage after = usage();
+    const SessionUsage after = usage(rig);
     CHECK(after.measured - before.measured < 40);
     const auto measured = static_cast<Nanoseconds>(after.measured - before.measured) * 20'000;
     CHECK(after.gpu_ns - before.gpu_ns < host_now() - began + measured);
