@@ -28,10 +28,20 @@ Function function_as(void* address) {
 
 }  // namespace
 
+void Genuine::inherit() {
+    mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    if (entered_) inherited_ = true;
+}
+
 bool Genuine::load() {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, [] { pthread_atfork(nullptr, nullptr, [] { genuine.inherit(); }); });
     const Locked lock(mutex_);
+    if (inherited_) return false;
     if (!looked_) {
+        entered_ = true;
         library_ = find_library("libcuda.so.1", "fikit_shim");
+        entered_ = false;
         looked_ = true;
         call_log.say("NVIDIA driver in this process: %s", library_ != nullptr ? "found" : "none");
     }
@@ -61,7 +71,8 @@ CUresult Genuine::table(const void** table, const CUuuid* identifier) {
 }
 
 CUresult Genuine::initialise(const char* const* uuids, unsigned count, CUcontext* primaries) {
-    if (!load()) return CUDA_ERROR_NO_DEVICE;
+    if (!load()) return inherited_ ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_NO_DEVICE;
+    entered_ = true;  // and is for good: its cuInit tells a child so
     char text[1024];
     size_t length = 0;
     for (unsigned i = 0; i < count && length < sizeof text; ++i)

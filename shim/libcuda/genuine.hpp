@@ -15,17 +15,21 @@ class Genuine {
     // Its exported function, or nullptr where there is no driver.
     void* function(const char* name);
     // cuInit with nothing but these devices visible, in this order, and the handles of their primary
-    // contexts.
+    // contexts. NOT_INITIALIZED: in a child that was forked after it began, which natively has no use of the
+    // driver either.
     CUresult initialise(const char* const* uuids, unsigned count, CUcontext* primaries);
     CUresult table(const void** table, const CUuuid* identifier);
     int driver_version();  // 0 where there is none
 
   private:
     bool load();
+    void inherit();
 
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     void* library_ = nullptr;
     bool looked_ = false;
+    bool entered_ = false;    // for as long as a child that is forked meanwhile has it by halves
+    bool inherited_ = false;  // so
 };
 
 extern Genuine genuine;

@@ -70,11 +70,6 @@ CUresult Process::look() {
         !VisibleDevices{uuids, there}.choose(getenv("CUDA_VISIBLE_DEVICES"), chosen, count))
         return CUDA_ERROR_INVALID_DEVICE;
     if (count == 0) return CUDA_ERROR_NO_DEVICE;
-    void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-    madvise(page, FIKIT_PAGE, MADV_WIPEONFORK);
-    auto* const alive = static_cast<uint32_t*>(page);
-    *alive = 1;
     CUcontext primaries[most_gpus];
     // Who names a driver has one, whatever the daemon's devices are.
     const bool named = getenv("FIKIT_NVIDIA_DRIVER") != nullptr;
@@ -87,7 +82,14 @@ CUresult Process::look() {
         nvidia = nvidia && (named || devices_[i].gpu.nvidia_driver);
     }
     // Programs that use the driver API alone do without.
-    genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
+    const CUresult begun = nvidia ? genuine.initialise(uuids, count, primaries) : CUDA_ERROR_NO_DEVICE;
+    if (begun == CUDA_ERROR_NOT_INITIALIZED) return begun;
+    genuine_ = begun == CUDA_SUCCESS;
+    void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    madvise(page, FIKIT_PAGE, MADV_WIPEONFORK);
+    auto* const alive = static_cast<uint32_t*>(page);
+    *alive = 1;
     for (unsigned i = 0; i < count; ++i) {
         contexts_[i].name = primaries[i];
         contexts_[i].device = &devices_[i];

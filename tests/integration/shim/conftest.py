@@ -63,6 +63,18 @@ def build(compiler: list[str], tmp_path: Path) -> Callable[..., str]:
     return made
 
 
+@pytest.fixture
+def driver_tables(compiler: list[str], tmp_path: Path) -> Callable[..., str]:
+    """Compile a library in the place of the NVIDIA driver's."""
+
+    def made(*options: str) -> str:
+        driver, source = str(tmp_path / "libcuda.so.1"), str(PROGRAMS / "driver_tables.c")
+        subprocess.run([*compiler, *options, "-shared", "-fPIC", source, "-o", driver], check=True)
+        return driver
+
+    return made
+
+
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Where programs keep what NVRTC makes, for the next run."""

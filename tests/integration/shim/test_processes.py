@@ -54,6 +54,14 @@ def test_children_forked_while_a_thread_asks_the_daemon(shared: Runner, build: C
     assert shared(build("forked_beside", "-ldl")) == (0, "0\n0\n", "")
 
 
+def test_children_forked_while_a_thread_loads_the_driver(
+    shared: Runner, build: Callable[..., str], driver_tables: Callable[..., str]
+) -> None:
+    """What they have of it is neither whole nor theirs."""
+    driver = driver_tables("-DSLOW_MICROSECONDS=2000")
+    assert shared(build("forked_beside", "-ldl"), FIKIT_NVIDIA_DRIVER=driver) == (0, "0\n0\n", "")
+
+
 def test_threads_that_are_cancelled_in_calls_hold_up_no_others(
     shared: Runner, build: Callable[..., str]
 ) -> None:

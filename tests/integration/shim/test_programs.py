@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -239,19 +238,11 @@ def test_a_library_s_program_prints_the_same(name: str, natively: Runner, shared
     assert shared(*program) == alone
 
 
-@pytest.fixture
-def driver_tables(compiler: list[str], tmp_path: Path) -> str:
-    """A library in the place of the NVIDIA driver's."""
-    driver = str(tmp_path / "libcuda.so.1")
-    subprocess.run(
-        [*compiler, "-shared", "-fPIC", str(PROGRAMS / "driver_tables.c"), "-o", driver], check=True
-    )
-    return driver
-
-
-def test_a_primary_context_is_as_the_runtime_needs_it(shared: Runner, driver_tables: str) -> None:
+def test_a_primary_context_is_as_the_runtime_needs_it(
+    shared: Runner, driver_tables: Callable[..., str]
+) -> None:
     program = [*PYTHON, str(PROGRAMS / "as_the_runtime.py")]
-    code, output, errors = shared(*program, FIKIT_NVIDIA_DRIVER=driver_tables)
+    code, output, errors = shared(*program, FIKIT_NVIDIA_DRIVER=driver_tables())
     assert (code, errors) == (0, "")
     assert output.splitlines()[:2] == ["cuCtxSetCurrent SUCCESS", "1 active"]
     assert "cuStreamSynchronize SUCCESS" in output
@@ -259,8 +250,9 @@ def test_a_primary_context_is_as_the_runtime_needs_it(shared: Runner, driver_tab
     assert "False" not in output
 
 
-def test_the_driver_s_tables_know_our_handles(shared: Runner, driver_tables: str) -> None:
-    code, output, errors = shared(*PYTHON, str(PROGRAMS / "tables.py"), FIKIT_NVIDIA_DRIVER=driver_tables)
+def test_the_driver_s_tables_know_our_handles(shared: Runner, driver_tables: Callable[..., str]) -> None:
+    program = [*PYTHON, str(PROGRAMS / "tables.py")]
+    code, output, errors = shared(*program, FIKIT_NVIDIA_DRIVER=driver_tables())
     assert code == 0, errors
     kernels = "[(5, b'increment'), (5, b'nothing'), (5, b'store')]"
     assert output == f"3\n{kernels}\n0\n0 True\n" + "0 0\n" * 5 + "4 4\n400\n999\n"

@@ -1,7 +1,9 @@
 /* In the NVIDIA driver's place: its undocumented tables alone, whose functions all fail, but for the one that
    names primary contexts to the runtime. */
 #include <cuda.h>
+#include <pthread.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #define SLOTS 64
 
@@ -12,7 +14,22 @@ static CUresult name_primary(CUcontext* context, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuInit(unsigned flags) { return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+#ifdef SLOW_MICROSECONDS
+__attribute__((constructor)) static void loaded(void) { usleep(SLOW_MICROSECONDS); }
+#else
+#define SLOW_MICROSECONDS 0
+#endif
+
+CUresult cuInit(unsigned flags) {
+    static pthread_mutex_t whole = PTHREAD_MUTEX_INITIALIZER;
+    static pid_t initialised;
+    pthread_mutex_lock(&whole);
+    usleep(SLOW_MICROSECONDS);
+    if (initialised == 0) initialised = getpid();
+    const int inherited = initialised != getpid();
+    pthread_mutex_unlock(&whole);
+    return inherited ? CUDA_ERROR_NOT_INITIALIZED : flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 
 CUresult cuGetExportTable(const void** table, const CUuuid* identifier) {
     static const void* entries[3][SLOTS];

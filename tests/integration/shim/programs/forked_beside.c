@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-enum { CHILDREN = 30, PATIENCE_SECONDS = 20, STEP_MICROSECONDS = 100 };
+enum { CHILDREN = 60, PATIENCE_SECONDS = 20, STEP_MICROSECONDS = 150 };
 static int (*nvml_begin)(void);
 static int (*nvml_device)(unsigned, void**);
 static int (*nvml_memory)(void*, unsigned long long*);
