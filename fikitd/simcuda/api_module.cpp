@@ -105,7 +105,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule modu
 
 CUresult cuModuleEnumerateFunctions(CUfunction* list, unsigned int count, CUmodule module) {
     return with_image(module, [&](Driver&, Image& image) -> CUresult {
-        if (list == nullptr && count > 0) return CUDA_ERROR_INVALID_VALUE;
+        if (list == nullptr) return CUDA_ERROR_INVALID_VALUE;
         unsigned index = 0;
         for (const ptx::Kernel& kernel : image.code->module.kernels) {
             if (index == count) break;

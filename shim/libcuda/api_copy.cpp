@@ -321,12 +321,12 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                       size_t bytes) {
     if (!may_name(to_context) || !may_name(from_context)) return CUDA_ERROR_INVALID_CONTEXT;
-    return copy_on(nullptr, to, from, bytes, true);
+    return copy_on(nullptr, to, from, bytes, true, Sides::on_gpu);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
     if (!may_name(to_context) || !may_name(from_context)) return CUDA_ERROR_INVALID_CONTEXT;
-    return copy_on(stream, to, from, bytes, false);
+    return copy_on(stream, to, from, bytes, false, Sides::on_gpu);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
     return copy_on(nullptr, to, number(from), bytes, true, Sides::to_gpu);

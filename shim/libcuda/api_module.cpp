@@ -309,7 +309,7 @@ CUresult count_functions(Module* module, unsigned* count) {
 
 template <class Handle>
 CUresult enumerate_functions(Handle* handles, unsigned count, Module* module) {
-    if (handles == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count;) {
         fikit_reply_module_functions answer{};
         char* names = nullptr;

@@ -260,6 +260,21 @@ def test_the_last_release_resets_flags_also_of_what_has_ended(alone: Alone) -> N
     assert alone(setting).splitlines() == ["0 0", "1 0", "0 0"]
 
 
+def test_a_context_is_destroyed_once(cuda: Cuda, fails: Check) -> None:
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    cuda.cuCtxDestroy(other)
+    fails("INVALID_CONTEXT", cuda.cuCtxDestroy, other)
+
+
+def test_a_copy_between_peers_knows_no_pageable_memory(cuda: Cuda, fails: Check) -> None:
+    memory, bytes_ = cuda.cuMemAlloc(4), ctypes.create_string_buffer(4)
+    pageable = ctypes.addressof(bytes_)
+    for to, source in ((memory, pageable), (pageable, memory)):
+        fails("INVALID_VALUE", cuda.cuMemcpyPeer, to, cuda.context, source, cuda.context, 4)
+        fails("INVALID_VALUE", cuda.cuMemcpyPeerAsync, to, cuda.context, source, cuda.context, 4, 0)
+    cuda.cuMemFree(memory)
+
+
 def ended(cuda: Cuda) -> None:
     context = cuda.cuCtxCreate(None, 0, cuda.device)
     cuda.cuCtxPushCurrent(cuda.context)

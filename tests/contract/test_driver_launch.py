@@ -188,6 +188,14 @@ def test_functions_of_a_module(cuda: Cuda, fails: Check) -> None:
     fails("NOT_FOUND", cuda.cuModuleGetFunction, cuda.module, b"absent")
 
 
+def test_none_of_a_module_s_functions_need_a_place_too(cuda: Cuda) -> None:
+    """As an H200's driver has it."""
+    ask = ctypes.CDLL("libcuda.so.1").cuModuleEnumerateFunctions
+    place = (ctypes.c_void_p * 1)()
+    module = ctypes.c_void_p(int(cuda.module))
+    assert (ask(place, 0, module), ask(None, 0, module), place[0]) == (0, 1, None)
+
+
 def test_names_as_long_as_templates_make_them(cuda: Cuda) -> None:
     name = b"k" + b"x" * 20000
     text = b".version 7.0\n.target sm_70\n.address_size 64\n"
