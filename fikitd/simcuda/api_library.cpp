@@ -121,7 +121,7 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
 }
 CUresult cuLibraryEnumerateKernels(CUkernel* list, unsigned int count, CUlibrary handle) {
     return with_library(handle, [&](Driver&, Library& library) -> CUresult {
-        if (list == nullptr && count > 0) return CUDA_ERROR_INVALID_VALUE;
+        if (list == nullptr) return CUDA_ERROR_INVALID_VALUE;
         unsigned index = 0;
         for (const ptx::Kernel& kernel : library.code->module.kernels) {
             if (index == count) break;

@@ -188,12 +188,15 @@ def test_functions_of_a_module(cuda: Cuda, fails: Check) -> None:
     fails("NOT_FOUND", cuda.cuModuleGetFunction, cuda.module, b"absent")
 
 
-def test_none_of_a_module_s_functions_need_a_place_too(cuda: Cuda) -> None:
+@pytest.mark.parametrize("kind", ["ModuleEnumerateFunctions", "LibraryEnumerateKernels"])
+def test_none_of_an_image_s_functions_need_a_place_too(cuda: Cuda, kind: str) -> None:
     """As an H200's driver has it."""
-    ask = ctypes.CDLL("libcuda.so.1").cuModuleEnumerateFunctions
-    place = (ctypes.c_void_p * 1)()
-    module = ctypes.c_void_p(int(cuda.module))
-    assert (ask(place, 0, module), ask(None, 0, module), place[0]) == (0, 1, None)
+    library = cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0)
+    image = cuda.module if kind.startswith("Module") else library
+    ask = getattr(ctypes.CDLL("libcuda.so.1"), "cu" + kind)
+    place, handle = (ctypes.c_void_p * 1)(), ctypes.c_void_p(int(image))
+    assert (ask(place, 0, handle), ask(None, 0, handle), place[0]) == (0, 1, None)
+    cuda.cuLibraryUnload(library)
 
 
 def test_names_as_long_as_templates_make_them(cuda: Cuda) -> None:
