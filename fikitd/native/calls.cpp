@@ -189,6 +189,14 @@ class CallHandler {
         return result;
     }
 
+    // To less than the GPU has: all sessions are limited to that.
+    bool is_limited() const {
+        size_t all = 0;
+        driver_.cuDeviceTotalMem_(&all, core_.device_);
+        return (session_.memory_limit != 0 && session_.memory_limit < all) ||
+               (session_.tenant_limit != 0 && session_.tenant_limit < all);
+    }
+
     // To the GPU, if its variables are within the limits.
     CUresult bring(Compiled& compiled) {
         SessionModule& module = compiled.module;
@@ -196,8 +204,7 @@ class CallHandler {
             const std::lock_guard lock(core_.memory_mutex_);
             // Without a limit the driver will say so.
             const bool too_many = compiled.variable_bytes == too_many_bytes;
-            const uint64_t bytes =
-                too_many && core_.memory_limit_of(session_) == 0 ? 0 : compiled.variable_bytes;
+            const uint64_t bytes = too_many && !is_limited() ? 0 : compiled.variable_bytes;
             const CUresult result = core_.within_limits(
                 session_, bytes, true, [&](uint64_t limit) { return session_.arena->charge(bytes, limit); });
             if (result != CUDA_SUCCESS) return result;
@@ -230,7 +237,7 @@ class CallHandler {
             return CUDA_ERROR_INVALID_IMAGE;
         }
         int major = 0;
-        if (session_.memory_limit != 0 || session_.tenant_limit != 0)
+        if (is_limited())
             driver_.cuDeviceGetAttribute_(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                                           core_.device_);
         compiled.variable_bytes = std::min(variable_bytes(image, major), too_many_bytes);

@@ -156,8 +156,9 @@ void what_nobody_waits_for_is_unloaded() {
 
 void variables_count_and_are_limited() {
     Rig rig;
-    Tenant tenant, other = rig.attach("b");
+    Tenant tenant, all, other = rig.attach("b");
     CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 1u << 20), "");
+    CHECK_EQUAL(rig.attach("c", 5, all, 1.0, uint64_t{64} << 30), "");
     const auto before = null_driver::live();
     const uint64_t there = brought();
     constexpr uint64_t large = 3u << 18;
@@ -182,10 +183,10 @@ void variables_count_and_are_limited() {
     CHECK_EQUAL(memory_of(rig, "a"), 0u);
     CHECK_EQUAL(loads(tenant, code, module), 0);
     CHECK_EQUAL(memory_of(rig, "a"), large);
-    // Without a limit the driver says what there is no room for.
-    CHECK_EQUAL(loads(other, ".global .b8 x[N];", none), 0);
-    CHECK_EQUAL(memory_of(rig, "b"), 0u);
-    rig.turn_until([&] { return null_driver::live().modules == before.modules + 2; });
+    // Without a limit, or one to all that the GPU has, the driver says what there is no room for.
+    for (Tenant* each : {&other, &all}) CHECK_EQUAL(loads(*each, ".global .b8 x[N];", none), 0);
+    CHECK_EQUAL(memory_of(rig, "b") + memory_of(rig, "c"), 0u);
+    rig.turn_until([&] { return null_driver::live().modules == before.modules + 3; });
 }
 
 // What was unloaded, or left by a session that is over, counts until it is: who loads waits for that.
