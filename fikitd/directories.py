@@ -25,6 +25,8 @@ MOST_SOCKET_BYTES: Final = 107
 """unix(7): sun_path has room for so many and a zero."""
 EXECUTOR_SOCKET: Final = "x-00000000.sock"
 """As long as the names that executors' sockets get."""
+RUNTIME_LOCK: Final = "daemon.lock"
+"""In the runtime directory."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
     places = [(directories.state / "lock", "state directory")]
     if with_socket:
         places.append((beside_socket, "socket"))
-    places.append((directories.runtime / "daemon.lock", "runtime directory"))
+    places.append((directories.runtime / RUNTIME_LOCK, "runtime directory"))
     for path, what in places:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

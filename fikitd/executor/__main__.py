@@ -13,7 +13,7 @@ import trio
 
 from fikitd.executor.addresses import usual_stacks
 from fikitd.executor.core import DispatchCore
-from fikitd.executor.process import ExecutorProcess
+from fikitd.executor.process import ExecutorProcess, listen
 from fikitd.executor.set_up import SetUpFailed, set_up
 from fikitd.log import Lines, to_lines
 from fikitd.scheduling.settings import SchedulingSection
@@ -28,6 +28,7 @@ def output_file() -> int:
 
 @click.command()
 @click.option("--executor", required=True, help="Its name.")
+@click.option("--daemon", type=int, required=True, help="Who starts it.")
 @click.option("--gpu", type=int, required=True, help="The daemon's number of the GPU.")
 @click.option("--device", type=int, required=True, help="The driver's number of the GPU.")
 @click.option("--uuid", default="", help="The GPU, whatever its numbers.")
@@ -41,6 +42,7 @@ def output_file() -> int:
 @click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
 def main(
     executor: str,
+    daemon: int,
     gpu: int,
     device: int,
     uuid: str,
@@ -64,11 +66,12 @@ def main(
     )
     log = structlog.get_logger()
     try:
+        listening = listen(socket, daemon)
         section = msgspec.json.decode(settings, type=SchedulingSection)
         printed = output_file()
         ready = set_up(device, section.partitions)
         core = DispatchCore(ready, section, time_scale, board, ledger, printed, gpu)
-    except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
+    except (SetUpFailed, OSError, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)
 
@@ -86,7 +89,7 @@ def main(
             policy=section.policy,
             uuid=uuid,
         )
-        return await process.run(socket)
+        return await process.run(listening)
 
     status = trio.run(serve)
     sys.stderr.flush()

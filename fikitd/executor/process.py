@@ -19,10 +19,12 @@ import trio
 from fikit.protocol import Failure, InvalidBody, KernelProfile, ProtocolError, encode, portions
 
 from fikitd import __version__
+from fikitd.directories import RUNTIME_LOCK
 from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
-from fikitd.executor.set_up import Device
+from fikitd.executor.set_up import Device, SetUpFailed
+from fikitd.record_lock import holder
 from fikitd.scarcity import PAUSE_SECONDS, in_thread
 from fikitd.wire import PeerClosedError, Wire, close_all
 
@@ -37,6 +39,21 @@ log = structlog.get_logger()
 
 class Refused(Exception):
     """The daemon asked for something that cannot be done; the message says why."""
+
+
+def listen(path: Path, daemon: int) -> socket.socket:
+    """Where daemons ask. Before anything that takes long: one that follows finds who listens as it starts.
+
+    Raises SetUpFailed where one may have looked before: nobody would ever ask here.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(os.fspath(path))
+    path.chmod(0o600)
+    listening.listen(4)
+    if holder(path.with_name(RUNTIME_LOCK)) not in (None, daemon):
+        path.unlink(missing_ok=True)
+        raise SetUpFailed("another daemon has followed the one that started it")
+    return listening
 
 
 class ExecutorProcess:
@@ -90,13 +107,11 @@ class ExecutorProcess:
             m.Stop: self._stop,
         }
 
-    async def run(self, path: Path) -> int:
+    async def run(self, listening: socket.socket) -> int:
         """Serve until the end. Returns the exit status: 0, or 1 when the context was lost."""
-        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        await listener.bind(os.fspath(path))
-        await in_thread(path.chmod, 0o600)
-        listener.listen(4)
-        with listener:
+        path = Path(listening.getsockname())
+        listening.setblocking(False)
+        with trio.socket.from_stdlib_socket(listening) as listener:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch_core, path.parent)
                 nursery.start_soon(self._watch_loneliness)

@@ -31,7 +31,7 @@ def partition_sizes(multiprocessors: int, shares: Iterable[float]) -> list[int]:
 
 
 class SetUpFailed(Exception):
-    """The device cannot be used; the message names the CUDA call and its error."""
+    """It cannot serve. Where the device cannot be used the message names the CUDA call and its error."""
 
 
 @dataclass(frozen=True)

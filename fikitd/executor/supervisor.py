@@ -472,11 +472,11 @@ class Supervisor:
         executor.state, executor.failure = "stopping", f"stopped: {reason}"
         if executor.description is not None:  # else it has never served
             await self._listener.executor_stopping(executor)
-        with suppress(Unavailable):
-            await executor.ask(Stop(reason=reason), Ok)
-            with trio.move_on_after(STOP_SECONDS):
-                await executor.ended.wait()
-                return
+            with suppress(Unavailable):
+                await executor.ask(Stop(reason=reason), Ok)
+                with trio.move_on_after(STOP_SECONDS):
+                    await executor.ended.wait()
+                    return
         if executor.process is not None:  # else it is killed as soon as it is there
             executor.process.send(9)
         with trio.move_on_after(STOP_SECONDS):

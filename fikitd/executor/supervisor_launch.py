@@ -82,6 +82,7 @@ async def start(
         "gpu": str(executor.device.index),
         "domain": executor.domain,
         "executor": executor.executor,
+        "daemon": str(os.getpid()),
         "socket": str(executor.socket),
         "device": str(executor.device.ordinal),
         "uuid": executor.device.uuid,

@@ -20,10 +20,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+from fikitd.record_lock import holder
 
 SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
 OUTPUTS: Final = ("stdout", "stderr")
@@ -31,8 +32,6 @@ RUNNER_LOG: Final = "runner.log"
 TAKEN_BYTES: Final = 4096
 MOST_WHY: Final = 600
 """Characters that tell why a command did not start: the exit file has room for them, whichever they are."""
-FLOCK: Final = "hhqqi4x"
-"""struct flock of 64-bit Linux: type, whence, start, length, pid."""
 
 
 def write_whole(path: Path, content: dict[str, Any]) -> None:
@@ -131,16 +130,7 @@ def lock(directory: Path) -> int | None:
 
 def lock_holder(directory: Path) -> int | None:
     """The pid of the runner that holds the lock; None when nobody does."""
-    try:
-        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        question = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
-    finally:
-        os.close(descriptor)
-    return None if kind == fcntl.F_UNLCK else int(pid)
+    return holder(directory / LOCK)
 
 
 def runner_process(directory: Path) -> tuple[int, int] | None:

@@ -228,8 +228,8 @@ class Double:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int)
-    names = ("domain", "executor", "socket", "device", "uuid", "time-scale", "board", "ledger", "settings")
-    for name in names:
+    names = ("domain", "executor", "daemon", "socket", "device", "uuid", "time-scale", "board", "ledger")
+    for name in (*names, "settings"):
         parser.add_argument(f"--{name}")
     Double(parser.parse_args()).run()
 
