@@ -15,7 +15,7 @@ from fikitd import __version__
 from fikitd.configuration import Allowance, Configuration, allowance
 from fikitd.device import DeviceSpec, Reading, reading
 from fikitd.directories import Directories
-from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted
+from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted, QuotaReached
 from fikitd.events import Events
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_launch import domain_owner, users_domain
@@ -205,14 +205,14 @@ class Daemon:
         """Finds the GPU that has room for a job now; of several, which all must have it, the first.
 
         ``awaited``: GPUs that it gets none of, as jobs before it wait for them. Those of one that has to wait
-        for others are added; who waits for himself keeps nobody else waiting.
+        for others are added; who waits for himself, or for a GPU to work again, keeps nobody else waiting.
         """
         claims = self.claims()
 
         def place_job(job: Job) -> DeviceSpec:
             granted = allowance(self.configuration, job.tenant, str(job.uid))
             asks = [
-                Ask(job.uid, gpu, job.memory_limit_bytes, granted, domain_of(job))
+                Ask(job.uid, gpu, job.memory_limit_bytes, granted, domain_of(job), waits=True)
                 for gpu in job.gpus or (None,)
             ]
             if not job.gpus and awaited.issuperset(self.devices):
@@ -223,6 +223,9 @@ class Daemon:
                     placed.append(self._place(ask, claims, awaited if ask.gpu is None else frozenset()))
                 except MachineFull as refusal:
                     full.append(refusal)
+                except QuotaReached:
+                    self.supervisor.try_again(users_domain(job.uid), job.uid)
+                    raise
             if full:
                 awaited.update(job.gpus or full[0].gpus)
                 self.supervisor.try_again(users_domain(job.uid), job.uid)

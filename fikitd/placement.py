@@ -4,7 +4,7 @@ What was asked for is reserved: a memory limit that a request names is counted a
 session or job ends (sessions of a job are covered by the job's). Who names none reserves nothing and may
 use what the tenant is allowed, as long as it is there. Among GPUs with room the one with the most memory
 left wins, then the one with the fewest sessions. One on which no executor starts, so that nothing is ever
-taken of it, is for who has no other to wait for.
+taken of it, is for who has no other to wait for and cannot wait for it either.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class Ask:
     allowance: Allowance
     domain: str = ""
     """The trust domain that it is for."""
+    waits: bool = False
+    """It is no loss to it that it has to wait until an executor starts, as what would fail is."""
 
 
 def index_of(gpu: int | str, devices: Mapping[int, DeviceSpec]) -> int:
@@ -146,11 +148,13 @@ def place(
         except QuotaReached as refusal:
             later[device.index] = refusal
     works, _, _, best = max(fitting, key=lambda entry: entry[:3], default=(False, (0.0, 0), 0, None))
-    if best is not None and (works or all(index in executors.failing for index in later)):
+    if best is not None and (works or (not ask.waits and all(index in executors.failing for index in later))):
         return best
     full = [index for index, refusal in later.items() if isinstance(refusal, MachineFull)]
     if full:
         raise MachineFull(later[full[0]].message, later[full[0]].hint, full)
+    if best is not None:
+        raise QuotaReached(f"no executor starts on GPU {best.index}", "'fikitctl doctor' tells why")
     raise [*later.values(), *never][0]
 
 

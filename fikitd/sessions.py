@@ -65,7 +65,7 @@ class Sessions:
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
         self.on_room: Callable[[], None] = lambda: None
-        """An executor has ended: another one may be started."""
+        """An executor has ended: another one may be started. Or one serves: jobs may have waited for it."""
         self.on_serving: list[Callable[[Executor], Awaitable[None]]] = []
         self.on_stopping: list[Callable[[Executor], Awaitable[None]]] = []
 
@@ -259,6 +259,7 @@ class Sessions:
                 await self._close(ended, note)
         self.executor_beat(executor, attached)
         await self.set_weights(executor)
+        self.on_room()
         for tell in self.on_serving:
             await tell(executor)
 

@@ -46,6 +46,7 @@ from fikitd.executor.supervisor_launch import (
     remove_oldest,
     start,
     trim,
+    users_domain,
 )
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener, Starved
 from fikitd.notify import notify
@@ -97,7 +98,7 @@ class Supervisor:
         self._logs = trio.CapacityLimiter(1)  # threads that may wait for their disk
         self.executors: dict[str, Executor] = {}
         self.failing: dict[int, FailedStart] = {}
-        """GPUs whose latest executor has ended before it served anybody."""
+        """GPUs whose latest executor has failed, before it served anybody or since."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Supervise; started once the executors of an earlier daemon are taken over."""
@@ -141,6 +142,15 @@ class Supervisor:
             if now - failed.tried_at >= TRY_AGAIN_SECONDS:
                 self.failing[gpu] = FailedStart(failed.reason, now)
                 self.expect(self._devices[gpu], domain, uid)
+
+    def _doubt(self, executor: Executor) -> None:
+        """It has failed: whether the GPU is there is known once another serves. Jobs wait for that."""
+        gpu, has_served = executor.device.index, executor.description is not None
+        if not has_served or not self.on(gpu):
+            what = "failed" if has_served else "did not start"
+            self.failing[gpu] = FailedStart(f"{what}: {executor.failure}", trio.current_time())
+        if has_served and executor.uid is not None:
+            self.expect(executor.device, users_domain(executor.uid), executor.uid)
 
     def on(self, gpu: int) -> list[Executor]:
         """The serving executors of a GPU."""
@@ -316,9 +326,9 @@ class Supervisor:
         except OSError as error:
             executor.failure = str(error)
         expected = executor.state == "stopping"
-        if executor.description is None and not expected:
-            self.failing[executor.device.index] = FailedStart(executor.failure, trio.current_time())
         executor.state = "over"
+        if not expected:
+            self._doubt(executor)
         tell("executor_ended", reason=executor.failure, warning=not expected)
         self.executors.pop(executor.executor, None)
         self._listener.executor_over(executor)
@@ -369,6 +379,7 @@ class Supervisor:
                 if executor.adopted and executor.heartbeat is None:
                     executor.busy_before_ns = attached.busy_ns
                 executor.heartbeat = attached
+                self.failing.pop(executor.device.index, None)
                 await self._listener.executor_serving(executor, attached)
             except Unavailable as refusal:
                 broken = not isinstance(refusal, Silent) and executor.state == "serving"
@@ -380,7 +391,6 @@ class Supervisor:
                 return
             if executor.state in ("starting", "failed"):  # the latter: given up as the connection broke
                 executor.state = "serving"
-                self.failing.pop(executor.device.index, None)
             executor.ready.set()
             await self._heartbeat(executor)
 
@@ -390,6 +400,7 @@ class Supervisor:
         elif isinstance(event, DeviceFailed):
             executor.failure = f"its device failed: {event.reason}"
             executor.state = "failed"  # a new one serves whoever comes now
+            self._doubt(executor)
             self._warn("device_failed", executor, error=event.error, reason=event.reason)
 
     async def _heartbeat(self, executor: Executor) -> None:

@@ -140,7 +140,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class FailedStart:
-    """An executor has ended before it served anybody."""
+    """An executor has ended before it served anybody; or since, and no other has served."""
 
     reason: str
     tried_at: float

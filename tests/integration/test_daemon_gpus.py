@@ -188,6 +188,53 @@ def test_no_queue_is_spent_on_a_gpu_where_no_executor_starts(stopped_daemon: Dae
     assert client.ask(p.Show(target=waits)).job.gpus == [1]
 
 
+def test_jobs_wait_for_a_gpu_where_no_executor_starts(stopped_daemon: Daemon, broken: Path) -> None:
+    """One after another would be started there, and fail; who needs no such GPU waits for none of them."""
+    stopped_daemon.prologue += "import fikitd.jobs.jobs as j; j.LOOK_AGAIN_SECONDS = 0.05\n"
+    daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    until(events, kind="job_started", job=submitted(client, 0, gpus=[1]))  # nobody knows yet
+    until(events, kind="executor_ended", gpu=1)
+    waits = [submitted(client, 0, gpus=gpus) for gpus in ([1], [0, 1])]
+    until(events, kind="job_started", job=submitted(client, 0, gpus=[0]))
+    for job in waits:
+        while (now := client.ask(p.Show(target=job)).job).reason == "" and now.state == "queued":
+            pass
+        assert (now.state, now.reason) == ("queued", "no executor starts on GPU 1")
+    broken.unlink()
+    for job in waits:
+        until(events, kind="job_started", job=job)
+
+
+def test_a_gpu_whose_executor_has_failed_attracts_no_work_until_another_serves(
+    stopped_daemon: Daemon, broken: Path
+) -> None:
+    """It may have fallen off the bus."""
+    broken.unlink()
+    daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    until(events, kind="job_started", job=submitted(client, 1 << 30, gpus=[0]))
+    client.ask(p.OpenSession(name="first", gpu=1))
+    executor = until(events, kind="executor_started", gpu=1)
+    broken.touch()
+    os.kill(executor.detail["pid"], signal.SIGKILL)
+    until(events, kind="executor_ended", gpu=1)
+    job = submitted(client, 1 << 20)
+    until(events, kind="job_started", job=job)
+    assert client.ask(p.Show(target=job)).job.gpus == [0]
+    finding = next(each for each in client.ask(p.Doctor()).checks if each.name == "gpu 1")
+    assert (finding.ok, "its latest executor " in finding.detail) == (False, True)
+    broken.unlink()
+    while client.ask(p.GetStatus()).gpus[1].executors == 0:
+        job = submitted(client, 1 << 20)
+        until(events, kind="job_started", job=job)
+    job = submitted(client, 1 << 20)
+    until(events, kind="job_started", job=job)
+    assert client.ask(p.Show(target=job)).job.gpus == [1]
+
+
 def test_a_job_that_needs_several_gpus_gets_them(start: Callable[..., Daemon]) -> None:
     """Others, each on one of them in turn, would keep it waiting for ever."""
     client = start().client()
