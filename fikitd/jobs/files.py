@@ -40,7 +40,8 @@ def write_whole(path: Path, content: dict[str, Any]) -> None:
         file.write(json.dumps(content))  # at once: json.dump writes each word
         file.flush()
         os.fsync(file.fileno())
-    appear(path)
+    part_of(path).replace(path)
+    sync(path.parent)
 
 
 def take_space(path: Path) -> int:
@@ -77,12 +78,18 @@ def make_control(directory: Path) -> Path:
 
 
 def fill_space(path: Path, descriptor: int, content: dict[str, Any]) -> None:
-    """Fill the space and let the file appear, as ``write_whole`` does; the descriptor is closed."""
+    """Fill the space and let the file appear, as ``write_whole`` does; the descriptor is closed.
+
+    Where the disk fails to keep it, it is said all the same: a daemon can read it while the machine runs.
+    """
     text = json.dumps(content, ensure_ascii=False).encode(errors="replace")
     os.pwrite(descriptor, text.ljust(TAKEN_BYTES), 0)
-    os.fsync(descriptor)
-    os.close(descriptor)
-    appear(path)
+    for keep in (os.fsync, os.close):
+        with suppress(OSError):
+            keep(descriptor)
+    part_of(path).replace(path)
+    with suppress(OSError):
+        sync(path.parent)
 
 
 def part_of(path: Path) -> Path:
@@ -90,10 +97,9 @@ def part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def appear(path: Path) -> None:
-    """Give what is complete its name, on the disk too."""
-    part_of(path).replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Have a directory on the disk. Raises OSError."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

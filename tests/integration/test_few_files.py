@@ -1,4 +1,4 @@
-"""The disk of the state directory has room for a few more files: what waits for its turn is not lost."""
+"""The state directory has room for few more files, or its disk fails: what waits for its turn is not lost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
 from tests.integration.test_daemon_jobs import submit, wait_for
+from tests.integration.test_daemon_races import RUNNER
 from tests.integration.test_kept_jobs import held
 
 
@@ -41,3 +42,14 @@ def test_jobs_wait_until_their_runners_may_make_their_files(
     most_files(small_disk, 1000)
     assert wait_for(client, waits).exit_code == 3
     assert client.ask(p.ReadLogs(job=waits)).data == b"out\n"
+
+
+FAILING_DISK = RUNNER.format(changed="os.fsync = lambda _: os.close(-1)")
+
+
+def test_jobs_run_and_tell_how_they_end_on_a_disk_that_fails_to_keep_it(stopped_daemon: Daemon) -> None:
+    """As one behind a network may, whose quota is reached."""
+    stopped_daemon.prologue = f"exec({FAILING_DISK!r}); "
+    client = stopped_daemon.start().client()
+    ended = wait_for(client, client.ask(submit("echo out; exit 3")).job.job)
+    assert (ended.state, ended.exit_code, ended.reason) == ("failed", 3, "")
