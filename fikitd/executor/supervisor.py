@@ -10,6 +10,7 @@ executor socket that is left in the runtime directory and takes it over with its
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
@@ -53,7 +54,7 @@ from fikitd.notify import notify
 from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
-from fikitd.scarcity import in_thread
+from fikitd.scarcity import in_thread, once_there_is_room
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
@@ -148,7 +149,9 @@ class Supervisor:
         gpu, has_served = executor.device.index, executor.description is not None
         if not has_served or not self.on(gpu):
             what = "failed" if has_served else "did not start"
-            self.failing[gpu] = FailedStart(f"{what}: {executor.failure}", trio.current_time())
+            before = self.failing.get(gpu)  # what fails for once is tried again at once
+            tried_at = -math.inf if before is None else before.tried_at
+            self.failing[gpu] = FailedStart(f"{what}: {executor.failure}", tried_at)
         if has_served and executor.uid is not None:
             self.expect(executor.device, users_domain(executor.uid), executor.uid)
 
@@ -313,7 +316,9 @@ class Supervisor:
                 isolated = domain_owner(executor.domain) is None
                 shared = {} if isolated else self._shared()
                 more = {**await compiled_code(self._state, executor.uid), **shared}
-                executor.process = await start(executor, self._settings(), self._scheduling(), more)
+                executor.process = await once_there_is_room(
+                    lambda: start(executor, self._settings(), self._scheduling(), more)
+                )
                 if executor.state == "stopping":
                     executor.process.send(9)
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)

@@ -207,6 +207,19 @@ def test_jobs_wait_for_a_gpu_where_no_executor_starts(stopped_daemon: Daemon, br
         until(events, kind="job_started", job=job)
 
 
+def test_what_fails_for_once_is_tried_again_at_once(stopped_daemon: Daemon, broken: Path) -> None:
+    """As an executor that finds no memory just then: jobs are not kept for a minute by that."""
+    stopped_daemon.prologue = ""
+    command = stopped_daemon.place / "executor"
+    command.write_text(command.read_text().replace("|| exit 1", f"|| {{ rm {broken}; exit 1; }}"))
+    daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    until(events, kind="job_started", job=submitted(client, 0, gpus=[1]))
+    until(events, kind="executor_ended", gpu=1)
+    until(events, kind="job_started", job=submitted(client, 0, gpus=[1]))
+
+
 def test_a_gpu_whose_executor_has_failed_attracts_no_work_until_another_serves(
     stopped_daemon: Daemon, broken: Path
 ) -> None:
