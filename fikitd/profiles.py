@@ -2,7 +2,9 @@
 
 A key names the module's content, the function, the shape of the launch and the device model, so another
 build or another GPU never reuses an entry. Executors learn; this collects what changed, and gives it to new
-executors on the same model.
+executors of the same user on the same model. Users have entries of their own: how long a kernel takes is its
+data's affair, and modules of one hash are easily made, so one could have others' programs held back, or
+delayed by their own; and names tell what somebody runs. All are given what an administrator has imported.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from fikitd.executor.messages import (
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
 from fikitd.store import Row, Store
+from fikitd.tenants.peer import Peer
 
 COLUMNS: Final = (
     *("module", "function", "grid", "block", "shared_bytes", "device", "samples", "median_ns", "p95_ns"),
@@ -36,14 +39,22 @@ COLUMNS: Final = (
 LISTED: Final = ", ".join(COLUMNS)
 AS_JSON: Final = {"grid", "block", "gaps"}
 MOST_LOADED: Final = 5_000
-"""Entries that a new executor is given: its user's, the most sampled ones, well below the frame limit."""
+"""Entries that a new executor is given: its user's, the most sampled ones, then imported ones."""
 NOBODY: Final = -1
 """Whose entries are that were imported."""
-KEY: Final = "module, function, grid, block, shared_bytes, device"
+KEY: Final = ("module", "function", "grid", "block", "shared_bytes", "device")
 SAVE: Final = f"""
 INSERT INTO profiles ({LISTED}, saved_ns, uid) VALUES ({", ".join("?" for _ in COLUMNS)}, ?, ?)
-ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in (*COLUMNS, "saved_ns"))}
+ON CONFLICT ({", ".join(KEY)}, uid)
+DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in (*COLUMNS, "saved_ns"))}
 """
+FORGET: Final = f"DELETE FROM profiles WHERE {' AND '.join(f'{name}=?' for name in KEY)}"
+SEEN: Final = f"""
+(:all OR uid IN (:uid, {NOBODY})) AND (uid <> {NOBODY} OR NOT EXISTS (
+    SELECT * FROM profiles AS own WHERE {" AND ".join(f"own.{name} = profiles.{name}" for name in KEY)}
+    AND own.uid <> {NOBODY} AND (:all OR own.uid = :uid)))
+"""
+"""What was imported is of use until somebody has learnt it himself."""
 PRUNE: Final = """
 WITH users AS (SELECT uid, count(*) AS entries FROM profiles GROUP BY uid),
 most AS (SELECT uid, entries + ? - (SELECT sum(entries) FROM users) AS left FROM users
@@ -83,9 +94,10 @@ class Profiles:
         if executor.description is None:
             return
         known = await self._store.readable(
-            f"SELECT {LISTED} FROM profiles WHERE device=? ORDER BY uid=? DESC, samples DESC LIMIT ?",
+            f"SELECT {LISTED} FROM profiles WHERE device=? AND uid IN (?, {NOBODY})"
+            " ORDER BY uid DESC, samples DESC LIMIT ?",
             lambda row: entry(row, KernelProfile),
-            (executor.description.device_name, user_of(executor), MOST_LOADED),
+            (executor.description.device_name, executor.uid, MOST_LOADED),
         )
         for portion in portions(known):
             await executor.ask(LoadProfiles(profiles=portion), Ok)
@@ -96,7 +108,9 @@ class Profiles:
             await self.collect_from(executor)
 
     async def collect_from(self, executor: Executor) -> None:
-        """Of one. Never raises."""
+        """Of one, if it is known whose it is. Never raises."""
+        if executor.uid is None:
+            return
         async with self._collecting:
             try:
                 more = True
@@ -107,7 +121,7 @@ class Profiles:
                     if executor.description is not None:
                         device = executor.description.device_name
                         self._taken = [profile_record(each, device) for each in taken.profiles]
-                        self._taken_of = user_of(executor)
+                        self._taken_of = executor.uid
                 await self._save_taken()
             except Unavailable as refusal:
                 self._log.warning("profiles_not_taken", executor=executor.executor, reason=refusal.message)
@@ -119,24 +133,30 @@ class Profiles:
             self._taken = []
 
     async def save(self, records: Iterable[ProfileRecord], uid: int = NOBODY) -> None:
-        """Keep what a user's executor has learnt; entries that are there are renewed and stay whose they are.
+        """Keep what a user's executor has learnt; what is imported takes the place of everybody's.
 
         Those saved longest ago go, of the user who has most. Raises Unavailable.
         """
         ((latest,),) = await self._store.read("SELECT max(saved_ns) FROM profiles")
         now = max(time.time_ns(), (latest or 0) + 1)  # a clock that was set back makes nothing the oldest
-        kept = [(SAVE, (*values(each), now, uid)) for each in records]
-        await self._store.write([*kept, (PRUNE, (MOST_PROFILES,))])
+        rows = [values(each) for each in records]
+        replaced = [(FORGET, row[: len(KEY)]) for row in rows if uid == NOBODY]
+        kept = [(SAVE, (*row, now, uid)) for row in rows]
+        await self._store.write([*replaced, *kept, (PRUNE, (MOST_PROFILES,))])
 
-    async def list(self, limit: int, offset: int) -> list[ProfileRecord]:
-        """The most sampled entries, from the offset on."""
-        order = f"samples DESC, {KEY}"
-        statement = f"SELECT {LISTED} FROM profiles ORDER BY {order} LIMIT ? OFFSET ?"
-        return await self._store.readable(statement, lambda row: entry(row, ProfileRecord), (limit, offset))
+    async def list(self, peer: Peer, limit: int, offset: int) -> list[ProfileRecord]:
+        """The most sampled entries of those that the peer may see, from the offset on."""
+        order = "samples DESC, uid, rowid"
+        return await self._store.readable(
+            f"SELECT {LISTED} FROM profiles WHERE {SEEN} ORDER BY {order} LIMIT :limit OFFSET :offset",
+            lambda row: entry(row, ProfileRecord),
+            {**seen(peer), "limit": limit, "offset": offset},
+        )
 
-    async def count(self) -> int:
-        """How many entries there are."""
-        ((count,),) = await self._store.read("SELECT count(*) FROM profiles")
+    async def count(self, peer: Peer) -> int:
+        """How many entries those are."""
+        statement = f"SELECT count(*) FROM profiles WHERE {SEEN}"
+        ((count,),) = await self._store.read(statement, seen(peer))
         return int(count)
 
     async def clear(self) -> None:
@@ -161,9 +181,9 @@ class Profiles:
                 await self.load_into(executor)
 
 
-def user_of(executor: Executor) -> int:
-    """Whose kernels it runs."""
-    return NOBODY if executor.uid is None else executor.uid
+def seen(peer: Peer) -> dict[str, int]:
+    """Whose entries the peer may see."""
+    return {"all": peer.administrator, "uid": peer.uid}
 
 
 def values(record: ProfileRecord) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,7 +25,7 @@ from fikit.protocol import Usage
 from fikitd.errors import Unavailable
 from fikitd.scarcity import in_thread
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
@@ -33,12 +33,12 @@ CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY, record BLOB NOT N
 CREATE TABLE IF NOT EXISTS tenants (uid INTEGER, gpu INTEGER, usage BLOB NOT NULL, PRIMARY KEY (uid, gpu))
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS profiles (
-    module TEXT, function TEXT, grid TEXT, block TEXT, shared_bytes INTEGER, device TEXT,
+    module TEXT, function TEXT, grid TEXT, block TEXT, shared_bytes INTEGER, device TEXT, uid INTEGER,
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
     shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
     wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
-    saved_ns INTEGER NOT NULL DEFAULT 0, uid INTEGER NOT NULL DEFAULT -1,
-    PRIMARY KEY (module, function, grid, block, shared_bytes, device)) WITHOUT ROWID;
+    saved_ns INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
 CREATE INDEX IF NOT EXISTS profiles_of_users ON profiles (uid, saved_ns);
 """
 UPGRADES: Final = {
@@ -53,6 +53,20 @@ ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
     3: """
 ALTER TABLE profiles ADD COLUMN uid INTEGER NOT NULL DEFAULT -1;
 DROP INDEX IF EXISTS profiles_saved;
+""",
+    4: """
+ALTER TABLE profiles RENAME TO shared_profiles;
+CREATE TABLE profiles (
+    module TEXT, function TEXT, grid TEXT, block TEXT, shared_bytes INTEGER, device TEXT, uid INTEGER,
+    samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
+    shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
+    wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
+    saved_ns INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
+INSERT INTO profiles
+    SELECT module, function, grid, block, shared_bytes, device, uid, samples, median_ns, p95_ns,
+    shortest_ns, block_ns, wrong, key, gaps, saved_ns FROM shared_profiles;
+DROP TABLE shared_profiles;
 """,
 }
 """What makes a file of one schema one of the next."""
@@ -70,6 +84,8 @@ HINTS: Final = {
 LOOK: Final = "'fikitctl doctor' looks at the state directory"
 
 Row = tuple[Any, ...]
+Values = Sequence[Any] | Mapping[str, Any]
+"""What a statement's places hold, by their order or their names."""
 Record = TypeVar("Record", bound=msgspec.Struct)
 Found = TypeVar("Found")
 
@@ -148,7 +164,7 @@ class Store:
             hint = HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, LOOK)
             raise Unavailable(f"cannot write the state file {self._path}: {error}", hint) from None
 
-    async def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+    async def read(self, statement: str, values: Values = ()) -> list[Row]:
         """The rows of a query."""
 
         def fetch() -> list[Row]:
@@ -159,9 +175,7 @@ class Store:
         except sqlite3.Error as error:
             raise Unavailable(f"cannot read the state file {self._path}: {error}") from None
 
-    async def readable(
-        self, statement: str, of: Callable[[Row], Found], values: Sequence[Any] = ()
-    ) -> list[Found]:
+    async def readable(self, statement: str, of: Callable[[Row], Found], values: Values = ()) -> list[Found]:
         """What ``of`` makes of each row; one that it can make nothing of is reported and left out."""
         found = []
         for row in await self.read(statement, values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,10 @@ from fikit.protocol import ProfileRecord
 
 from fikitd import profiles
 from fikitd.store import Store
+from fikitd.tenants.peer import Peer
+
+ROOT = Peer(uid=0, gid=0, pid=1, groups=(), tenant="root", administrator=True)
+USER = Peer(uid=1000, gid=1000, pid=1, groups=(), tenant="user", administrator=False)
 
 
 def record(function: str, samples: int = 1) -> ProfileRecord:
@@ -30,9 +35,9 @@ async def test_what_was_saved_longest_ago_goes(tmp_path: Path, monkeypatch: pyte
         await kept.save([record(function)])
     await kept.save([record("a", 2)])  # renewed
     await kept.save([record("d")])
-    assert {each.function for each in await kept.list(10, 0)} == {"a", "c", "d"}
+    assert {each.function for each in await kept.list(ROOT, 10, 0)} == {"a", "c", "d"}
     await kept.save(record(function) for function in "efgh")  # what comes together stays together
-    assert {each.function for each in await kept.list(10, 0)} == set("efgh")
+    assert {each.function for each in await kept.list(ROOT, 10, 0)} == set("efgh")
     await store.close()
 
 
@@ -46,8 +51,14 @@ async def test_a_users_many_kernels_are_not_anothers_loss(
     await kept.save([record("a"), record("b")], 1000)
     for number in range(20):
         await kept.save([record("a", 2), record(f"flood{number}")], 1001)
-    found = {each.function: each.samples for each in await kept.list(10, 0)}
-    assert found == {"imported": 1, "a": 2, "b": 1, "flood17": 1, "flood18": 1, "flood19": 1}
+
+    async def seen(peer: Peer) -> list[tuple[str, int]]:
+        return sorted((each.function, each.samples) for each in await kept.list(peer, 10, 0))
+
+    flood = [("a", 2), ("flood18", 1), ("flood19", 1)]
+    assert await seen(USER) == [("a", 1), ("b", 1), ("imported", 1)]
+    assert await seen(replace(USER, uid=1001)) == [*flood, ("imported", 1)]
+    assert await seen(ROOT) == sorted([("a", 1), ("b", 1), ("imported", 1), *flood])
     await store.close()
 
 
@@ -61,5 +72,5 @@ async def test_a_clock_that_is_set_back_keeps_what_comes(
     kept = profiles.Profiles(store, cast(Any, None))
     for function in "abcd":
         await kept.save([record(function)])
-    assert {each.function for each in await kept.list(10, 0)} == {"c", "d"}
+    assert {each.function for each in await kept.list(ROOT, 10, 0)} == {"c", "d"}
     await store.close()

@@ -55,7 +55,10 @@ class ProfileRecord(KernelProfile, frozen=True, kw_only=True):
 
 
 class ListProfiles(Request, tag="list_profiles", frozen=True):
-    """Kernel profiles from ``offset`` on, the most sampled first."""
+    """Kernel profiles that the peer may see, from ``offset`` on, the most sampled first.
+
+    Those that sessions of its user have learnt, and imported ones; an administrator sees everybody's.
+    """
 
     limit: Annotated[int, Meta(ge=1, le=MOST_PROFILES)] = 1000
     offset: Count = 0

@@ -15,13 +15,13 @@ MOST_LISTED: Final = 5_000
 
 @handles(ListProfiles)
 async def list_profiles(caller: Caller, request: ListProfiles) -> Reply:
-    """The most sampled first, what executors have learnt by now included."""
+    """The peer's, the most sampled first, what executors have learnt by now included."""
     if request.offset == 0:
         await caller.daemon.profiles.collect()
     profiles = caller.daemon.profiles
-    found = await profiles.list(min(request.limit, MOST_LISTED), request.offset)
+    found = await profiles.list(caller.peer, min(request.limit, MOST_LISTED), request.offset)
     listed = next(portions(found), [])
-    left = min(await profiles.count() - request.offset, request.limit) - len(listed)
+    left = min(await profiles.count(caller.peer) - request.offset, request.limit) - len(listed)
     return Profiles(profiles=listed, more=bool(listed) and left > 0)
 
 
