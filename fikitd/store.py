@@ -40,7 +40,9 @@ CREATE TABLE IF NOT EXISTS profiles (
     saved_ns INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
 CREATE INDEX IF NOT EXISTS profiles_of_users ON profiles (uid, saved_ns);
+CREATE INDEX IF NOT EXISTS profiles_by_samples ON profiles (samples DESC, uid);
 """
+"""Profiles are listed from any place on: what is left out must cost little, as others wait for the file."""
 UPGRADES: Final = {
     1: """
 ALTER TABLE profiles ADD COLUMN shortest_ns INTEGER NOT NULL DEFAULT 0;

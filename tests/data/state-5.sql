@@ -9,6 +9,7 @@ CREATE TABLE profiles (
     saved_ns INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
 INSERT INTO "profiles" VALUES('ab','kernel','[1, 1, 1]','[32, 1, 1]',0,'GPU',1000,3,10,20,9,5,1,'00000000000000ab','[["00000000000000cd", 3, 7000]]',1764028800000000000);
+CREATE INDEX profiles_by_samples ON profiles (samples DESC, uid);
 CREATE INDEX profiles_of_users ON profiles (uid, saved_ns);
 CREATE TABLE sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO "sessions" VALUES('s-0011223344',X'83AB6F70656E65645F756E6978CB3FF8000000000000A869736F6C61746564C2AE72657365727665645F6279746573CD0400');

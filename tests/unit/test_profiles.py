@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -73,4 +74,23 @@ async def test_a_clock_that_is_set_back_keeps_what_comes(
     for function in "abcd":
         await kept.save([record(function)])
     assert {each.function for each in await kept.list(ROOT, 10, 0)} == {"c", "d"}
+    await store.close()
+
+
+@pytest.mark.parametrize("peer", [ROOT, USER])
+async def test_what_comes_before_the_listed_is_not_read(tmp_path: Path, peer: Peer) -> None:
+    """There may be 100 000, of which anybody may ask for the last, and others wait for the file meanwhile."""
+    store = await Store.open(tmp_path / "state.db")
+    kept = profiles.Profiles(store, cast(Any, None))
+    plans = []
+
+    async def plan(statement: str, _: Any, values: Any) -> list[Any]:
+        plans.extend(await store.read(f"EXPLAIN QUERY PLAN {statement}", values))
+        return []
+
+    kept._store = cast(Any, SimpleNamespace(readable=plan))
+    assert await kept.list(peer, 10, 99_990) == []
+    described = " / ".join(row[-1] for row in plans)
+    assert "SCAN profiles USING INDEX profiles_by_samples" in described
+    assert "TEMP B-TREE" not in described
     await store.close()

@@ -9,7 +9,7 @@ from fikit.protocol import ClearProfiles, Done, ImportProfiles, ListProfiles, Pr
 from fikitd.api.registry import Caller, handles
 from fikitd.api.requests.administration import check_administrator
 
-MOST_LISTED: Final = 5_000
+MOST_LISTED: Final = 500
 """In one reply: what the loop takes a moment to read."""
 
 
