@@ -50,6 +50,8 @@ class Job(Struct, frozen=True, kw_only=True):
     measured: bool = False
     output_limit_bytes: int = 0
     umask: int = 0o022
+    written_bytes: int = 0
+    """Of its command and environment, which lie on the disk."""
     state: State = "queued"
     pid: int | None = None
     pid_started: int | None = None

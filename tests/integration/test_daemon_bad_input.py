@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import os
+import signal
 import socket
 from typing import Any
 
@@ -197,3 +198,41 @@ def test_what_cannot_be_read_of_one_job_or_session_keeps_no_daemon_from_starting
     job = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
     assert (job, client.ask(p.Wait(job=job)).job.exit_code) == ("job-5", 0)
     assert "job_unreadable" in stopped_daemon.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        (["true"], {"LONG": "x" * (1 << 17)}),
+        (["true", "\u00e9" * (1 << 16)], {}),
+        (["true", *["y" * 100_000] * 64], {}),
+        (["true"], {f"E{number}": "x" * 100_000 for number in range(63)}),
+        (["true", *[""] * 700_000], {}),
+    ],
+)
+def test_what_linux_starts_no_program_with_is_refused(
+    client: Client, command: list[str], environment: dict[str, str]
+) -> None:
+    """Queued, it would lie on the daemon's disk, and fail once its turn has come."""
+    refused = client.ask(p.Submit(command=command, environment=environment, directory="/"))
+    assert (refused.code, "bytes at most" in refused.message) == ("invalid", True), refused
+
+
+def test_jobs_that_wait_do_not_fill_the_disk(stopped_daemon: Daemon) -> None:
+    """A user may have a thousand, of 6 MiB each."""
+    stopped_daemon.prologue = "import fikitd.api.requests.jobs as j; j.MOST_WRITTEN_BYTES = 1 << 20; "
+    client = stopped_daemon.start().client()
+    large = p.Submit(
+        command=["sleep", "1000"], environment={"PATH": "/bin", "E": "x" * 100_000}, directory="/"
+    )
+    answers = [client.ask(large) for _ in range(12)]
+    jobs = [each.job.job for each in answers if isinstance(each, p.Submitted)]
+    assert len(jobs) == 10
+    assert {each.code for each in answers[10:]} == {"quota"}
+    assert "wait until some of them are over" in answers[-1].hint
+    stopped_daemon.stop(signal.SIGKILL)
+    client = stopped_daemon.start().client()
+    assert client.ask(large).code == "quota"
+    client.ask(p.Kill(target=jobs[0], signal=9))
+    client.ask(p.Wait(job=jobs[0]))
+    assert isinstance(client.ask(large), p.Submitted)

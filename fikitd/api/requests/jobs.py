@@ -35,6 +35,12 @@ MOST_SHOWN: Final = 2000
 """Characters of a command."""
 MOST_NAME: Final = 200
 MOST_PATH_BYTES: Final = 4095
+POINTER_BYTES: Final = 8
+MOST_STRING_BYTES: Final = 128 << 10
+MOST_STARTED_BYTES: Final = 6 << 20
+"""Linux starts no program with a longer argument or variable, or with more in all (execve(2))."""
+MOST_WRITTEN_BYTES: Final = 128 << 20
+"""Of one user's jobs that wait or run: what they are to be started with lies on the daemon's disk."""
 
 
 @handles(Submit)
@@ -80,7 +86,8 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
         raise InvalidRequest("command and directory cannot contain NUL")
     for name, value in request.environment.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InvalidRequest(f"environment variable {name!r} cannot be set")
+            raise InvalidRequest(f"environment variable {name!r:.{MOST_SHOWN}} cannot be set")
+    check_words(caller, request)
     refusals = []
     for index in asked or daemon.devices:
         try:
@@ -89,6 +96,32 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
             refusals.append(refusal)
     if refusals and (asked or len(refusals) == len(daemon.devices)):
         raise refusals[0]
+
+
+def check_words(caller: Caller, request: Submit) -> None:
+    """Refuse what no program is started with, and more than may be written down. Raises RequestError."""
+    if request.foreground:
+        return
+    sizes = sizes_of_words(request)
+    if max(sizes) > MOST_STRING_BYTES:
+        most = MOST_STRING_BYTES - 1
+        raise InvalidRequest(f"an argument, or a variable with its name, has {most} bytes at most")
+    if sum(sizes) + POINTER_BYTES * len(sizes) > MOST_STARTED_BYTES:
+        raise InvalidRequest(f"command and environment have {MOST_STARTED_BYTES} bytes at most")
+    jobs = [job for job in caller.daemon.jobs.known.values() if job.uid == caller.peer.uid and not job.over]
+    there = sum(job.written_bytes for job in jobs)
+    if there + sum(sizes) > MOST_WRITTEN_BYTES:
+        raise QuotaReached(
+            f"commands and environments of your jobs queued and running have {there} bytes,"
+            f" and may have {MOST_WRITTEN_BYTES}",
+            "wait until some of them are over",
+        )
+
+
+def sizes_of_words(request: Submit) -> list[int]:
+    """Bytes of the arguments and the variables."""
+    variables = (f"{name}={value}" for name, value in request.environment.items())
+    return [len(os.fsencode(word)) + 1 for word in (*request.command, *variables)]
 
 
 def gpus_asked(caller: Caller, request: Submit) -> tuple[int, ...]:
@@ -128,6 +161,7 @@ def draft(caller: Caller, request: Submit, caller_started: int | None) -> Job:
         measured=request.measured,
         output_limit_bytes=min(request.output_limit_bytes or most, most),
         umask=request.umask,
+        written_bytes=0 if request.foreground else sum(sizes_of_words(request)),
     )
 
 
