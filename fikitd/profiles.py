@@ -56,14 +56,17 @@ SEEN: Final = f"""
 """
 """What was imported is of use until somebody has learnt it himself."""
 PRUNE: Final = """
-WITH users AS (SELECT uid, count(*) AS entries FROM profiles GROUP BY uid),
-most AS (SELECT uid, entries + ? - (SELECT sum(entries) FROM users) AS left FROM users
-         ORDER BY entries DESC LIMIT 1)
+WITH users AS (SELECT uid, sum(size) AS takes FROM profiles GROUP BY uid),
+most AS (SELECT uid, takes, takes + :most - (SELECT sum(takes) FROM users) AS left FROM users
+         ORDER BY takes DESC LIMIT 1),
+latest AS (SELECT saved_ns, sum(size) OVER (ORDER BY saved_ns DESC ROWS UNBOUNDED PRECEDING) AS takes
+           FROM profiles WHERE uid = (SELECT uid FROM most WHERE left < takes))
 DELETE FROM profiles WHERE uid = (SELECT uid FROM most) AND saved_ns < (
-    SELECT saved_ns FROM profiles WHERE uid = (SELECT uid FROM most)
-    ORDER BY saved_ns DESC LIMIT 1 OFFSET (SELECT max(left, 1) - 1 FROM most))
+    SELECT max(saved_ns) FROM latest WHERE takes >= (SELECT max(left - :most / 100, 1) FROM most))
 """
-"""Of whom there are most: one user's many kernels are nobody else's loss."""
+"""Of whose take most: one user's many kernels are nobody else's loss. Some more than must go, as to add up
+what is left takes long.
+"""
 
 
 Kind = TypeVar("Kind", bound=KernelProfile)
@@ -135,14 +138,14 @@ class Profiles:
     async def save(self, records: Iterable[ProfileRecord], uid: int = NOBODY) -> None:
         """Keep what a user's executor has learnt; what is imported takes the place of everybody's.
 
-        Those saved longest ago go, of the user who has most. Raises Unavailable.
+        Those saved longest ago go, of the user whose take most. Raises Unavailable.
         """
         ((latest,),) = await self._store.read("SELECT max(saved_ns) FROM profiles")
         now = max(time.time_ns(), (latest or 0) + 1)  # a clock that was set back makes nothing the oldest
         rows = [values(each) for each in records]
         replaced = [(FORGET, row[: len(KEY)]) for row in rows if uid == NOBODY]
         kept = [(SAVE, (*row, now, uid)) for row in rows]
-        await self._store.write([*replaced, *kept, (PRUNE, (MOST_PROFILES,))])
+        await self._store.write([*replaced, *kept, (PRUNE, {"most": MOST_PROFILES})])
 
     async def list(self, peer: Peer, limit: int, offset: int) -> list[ProfileRecord]:
         """The most sampled entries of those that the peer may see, from the offset on."""

@@ -37,12 +37,14 @@ CREATE TABLE IF NOT EXISTS profiles (
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
     shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
     wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
-    saved_ns INTEGER NOT NULL DEFAULT 0,
+    saved_ns INTEGER NOT NULL DEFAULT 0, size INTEGER AS (1 + length(CAST(function AS BLOB)) / 512) STORED,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
-CREATE INDEX IF NOT EXISTS profiles_of_users ON profiles (uid, saved_ns);
+CREATE INDEX IF NOT EXISTS profiles_of_users ON profiles (uid, saved_ns, size);
 CREATE INDEX IF NOT EXISTS profiles_by_samples ON profiles (samples DESC, uid);
 """
-"""Profiles are listed from any place on: what is left out must cost little, as others wait for the file."""
+"""Profiles are listed from any place on: what is left out must cost little, as others wait for the file.
+Names of kernels may have 32 KiB, and are in the table and in its key: ``size`` is about an entry's in KiB.
+"""
 UPGRADES: Final = {
     1: """
 ALTER TABLE profiles ADD COLUMN shortest_ns INTEGER NOT NULL DEFAULT 0;
@@ -63,7 +65,7 @@ CREATE TABLE profiles (
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
     shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
     wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
-    saved_ns INTEGER NOT NULL DEFAULT 0,
+    saved_ns INTEGER NOT NULL DEFAULT 0, size INTEGER AS (1 + length(CAST(function AS BLOB)) / 512) STORED,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
 INSERT INTO profiles
     SELECT module, function, grid, block, shared_bytes, device, uid, samples, median_ns, p95_ns,
@@ -144,7 +146,7 @@ class Store:
         except OSError:
             return False
 
-    async def write(self, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:
+    async def write(self, statements: Iterable[tuple[str, Values]]) -> None:
         """Run all statements, or none."""
         prepared = list(statements)
 

@@ -6,11 +6,11 @@ CREATE TABLE profiles (
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
     shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
     wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
-    saved_ns INTEGER NOT NULL DEFAULT 0,
+    saved_ns INTEGER NOT NULL DEFAULT 0, size INTEGER AS (1 + length(CAST(function AS BLOB)) / 512) STORED,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device, uid));
 INSERT INTO "profiles" VALUES('ab','kernel','[1, 1, 1]','[32, 1, 1]',0,'GPU',1000,3,10,20,9,5,1,'00000000000000ab','[["00000000000000cd", 3, 7000]]',1764028800000000000);
 CREATE INDEX profiles_by_samples ON profiles (samples DESC, uid);
-CREATE INDEX profiles_of_users ON profiles (uid, saved_ns);
+CREATE INDEX profiles_of_users ON profiles (uid, saved_ns, size);
 CREATE TABLE sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO "sessions" VALUES('s-0011223344',X'83AB6F70656E65645F756E6978CB3FF8000000000000A869736F6C61746564C2AE72657365727665645F6279746573CD0400');
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

@@ -63,6 +63,23 @@ async def test_a_users_many_kernels_are_not_anothers_loss(
     await store.close()
 
 
+async def test_an_entry_with_a_long_name_is_as_many_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel's name may have 32 KiB, and its shapes be without end: 100 000 of them were 6 GB."""
+    monkeypatch.setattr(profiles, "MOST_PROFILES", 50)
+    store = await Store.open(tmp_path / "state.db")
+    kept = profiles.Profiles(store, cast(Any, None))
+    await kept.save([record(f"short{number}") for number in range(20)], 1000)
+    for number in range(10):
+        await kept.save([record(f"{number}{chr(0xE9) * 2560}")], 1001)  # 5 KiB
+        await kept.save([record("short", 2)], 1001)
+    listed = await kept.list(ROOT, 100, 0)
+    assert sum(each.function.startswith("short") for each in listed) == 21
+    assert sorted(each.function[0] for each in listed if len(each.function) > 100) == [*"789"]
+    await store.close()
+
+
 async def test_a_clock_that_is_set_back_keeps_what_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,9 @@ from msgspec import Meta, Struct
 from fikit.protocol.words import Count, KernelKey, Reply, Request
 
 MOST_PROFILES: Final = 100_000
-"""That are kept, some 50 MB: a program whose shapes never repeat must not fill the disk."""
+"""That are kept, some 100 MB, or fewer where names have more than 512 bytes: a program whose shapes never
+repeat must not fill the disk.
+"""
 Extent = Annotated[int, Meta(ge=1, lt=1 << 32)]
 """As CUDA's launches have it: 32 bits."""
 Measured = Annotated[int, Meta(ge=0, lt=1 << 32)]
