@@ -4,7 +4,9 @@
 // is idle and may hold launches up meanwhile (50 ms behind a kernel of 60, measured on the H200), so that is
 // treated as loading code is (calls.cpp), and put off when a session ends.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "array_shape.hpp"
 #include "core.hpp"
@@ -120,6 +122,25 @@ CUresult resource_of(const Session& session, const fikit_request_texture_create&
     return session.owns(request.address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// Whether the driver's types can hold what a texture is to be read like: a number that is none of theirs
+// never becomes one of them.
+template <class Enumerator>
+bool is_upto(const uint8_t* field, Enumerator last) {
+    uint32_t number = 0;
+    std::memcpy(&number, field, sizeof number);
+    return number <= static_cast<uint32_t>(last);
+}
+bool can_be_held(const fikit_request_texture_create& request) {
+    using Manner = CUDA_TEXTURE_DESC;
+    const uint8_t* const modes = request.manner + offsetof(Manner, addressMode);
+    for (size_t axis = 0; axis < std::extent_v<decltype(Manner::addressMode)>; ++axis)
+        if (!is_upto(modes + axis * sizeof(CUaddress_mode), CU_TR_ADDRESS_MODE_BORDER)) return false;
+    return is_upto(request.manner + offsetof(Manner, filterMode), CU_TR_FILTER_MODE_LINEAR) &&
+           is_upto(request.manner + offsetof(Manner, mipmapFilterMode), CU_TR_FILTER_MODE_LINEAR) &&
+           (request.viewed == 0 || is_upto(request.view + offsetof(CUDA_RESOURCE_VIEW_DESC, format),
+                                           CU_RES_VIEW_FORMAT_UNSIGNED_BC7));
+}
+
 }  // namespace
 
 CUresult ProgramCalls::array_create(const fikit_request_array_create& request,
@@ -171,6 +192,8 @@ CUresult ProgramCalls::texture_create(const fikit_request_texture_create& reques
     CUtexObject value = 0;
     if (request.surface != 0) {
         result = driver_.cuSurfObjectCreate_(&value, &resource);
+    } else if (!can_be_held(request)) {
+        return CUDA_ERROR_INVALID_VALUE;
     } else {
         CUDA_TEXTURE_DESC manner;
         CUDA_RESOURCE_VIEW_DESC view;

@@ -254,6 +254,16 @@ void textures_are_made_of_what_is_the_session_s() {
     }
     request.pitch = 512;
     request.height = 8;
+    request.viewed = 1;  // what the driver's types cannot hold
+    for (uint8_t* const field : {request.manner + offsetof(CUDA_TEXTURE_DESC, addressMode) + 8,
+                                 request.manner + offsetof(CUDA_TEXTURE_DESC, filterMode),
+                                 request.manner + offsetof(CUDA_TEXTURE_DESC, mipmapFilterMode),
+                                 request.view + offsetof(CUDA_RESOURCE_VIEW_DESC, format)})
+        for (const unsigned byte : {0u, 3u}) {
+            field[byte] = 0x80;
+            refused(CUDA_ERROR_INVALID_VALUE);
+            field[byte] = 0;
+        }
     CHECK_EQUAL(call(rig, tenant, fikit_call_texture_create, request, answer), 0);
     CHECK_EQUAL(null_driver::live().textures, before.textures + 1);
     fikit_reply_texture_destroy nothing{};
