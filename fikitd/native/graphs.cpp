@@ -2,6 +2,7 @@
 // the dispatch thread as one operation with a duration of its own.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core.hpp"
 #include "launches.hpp"
@@ -9,6 +10,8 @@
 
 namespace fikit {
 namespace {
+
+constexpr uint64_t node_bytes = 256;  // that a driver keeps for a node, beside what its record says
 
 // What the conditions' graph was made of, for the same to come again: unless the session keeps too much.
 void keep_image(Session& session, SessionConditions& conditions, std::vector<uint8_t> image) {
@@ -21,9 +24,14 @@ void keep_image(Session& session, SessionConditions& conditions, std::vector<uin
 // Builds one graph. Every record is copied and checked as one of the ring is.
 class GraphBuilder {
   public:
-    // `conditions`: of a graph that decides; else nullptr.
-    GraphBuilder(const Driver& driver, CUcontext context, Session& session, SessionConditions* conditions)
-        : driver_(driver), context_(context), session_(session), conditions_(conditions) {}
+    // `conditions`: of a graph that decides; else nullptr. `most_bytes`: that the session's graphs may take.
+    GraphBuilder(const Driver& driver, CUcontext context, Session& session, SessionConditions* conditions,
+                 uint64_t most_bytes)
+        : driver_(driver),
+          context_(context),
+          session_(session),
+          conditions_(conditions),
+          most_bytes_(most_bytes) {}
     GraphBuilder(const GraphBuilder&) = delete;
     ~GraphBuilder() {
         if (conditions_ == nullptr && root_ != nullptr) driver_.cuGraphDestroy_(root_);
@@ -35,12 +43,14 @@ class GraphBuilder {
         if (conditions_ == nullptr || conditions_->image.empty()) {
             for (size_t at = 0; at < image.size() && result == CUDA_SUCCESS;) result = add(image, at);
             size_ = nodes_.size();
+            if (conditions_ != nullptr) count(made.bytes);
             if (conditions_ != nullptr && result == CUDA_SUCCESS) {
                 keep_image(session_, *conditions_, image);
                 conditions_->made = made;
                 conditions_->nodes = size_;
             }
         }
+        if (result == CUDA_SUCCESS && !has_room()) result = CUDA_ERROR_OUT_OF_MEMORY;
         if (result == CUDA_SUCCESS) result = driver_.cuGraphInstantiateWithFlags_(&made.executable, root_, 0);
         return result;
     }
@@ -49,6 +59,12 @@ class GraphBuilder {
     SessionGraph made;
 
   private:
+    bool has_room() const {
+        const uint64_t taken = session_.graph_bytes.load();
+        return taken <= most_bytes_ && made.bytes <= most_bytes_ - taken;
+    }
+    // The graph that has the conditions keeps its nodes.
+    void count(uint64_t bytes) { session_.graph_bytes += bytes - std::exchange(conditions_->bytes, bytes); }
     // The graph that has the conditions, with the nodes of the image already, or without any.
     CUresult begin(const std::vector<uint8_t>& image) {
         root_ = conditions_->graph;
@@ -58,13 +74,14 @@ class GraphBuilder {
             return CUDA_SUCCESS;
         }
         keep_image(session_, *conditions_, {});
-        size_t count = 0;
-        CUresult result = driver_.cuGraphGetNodes_(root_, nullptr, &count);
-        std::vector<CUgraphNode> old(count);
-        if (result == CUDA_SUCCESS && count != 0)
-            result = driver_.cuGraphGetNodes_(root_, old.data(), &count);
-        for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i)
+        size_t nodes = 0;
+        CUresult result = driver_.cuGraphGetNodes_(root_, nullptr, &nodes);
+        std::vector<CUgraphNode> old(nodes);
+        if (result == CUDA_SUCCESS && nodes != 0)
+            result = driver_.cuGraphGetNodes_(root_, old.data(), &nodes);
+        for (size_t i = 0; i < nodes && result == CUDA_SUCCESS; ++i)
             result = driver_.cuGraphDestroyNode_(old[i]);
+        if (result == CUDA_SUCCESS) count(0);
         return result;
     }
 
@@ -88,6 +105,8 @@ class GraphBuilder {
         if (head.record_bytes < FIKIT_RECORD_ALIGN || head.record_bytes > FIKIT_MAX_RECORD ||
             head.record_bytes > image.size() - at)
             return CUDA_ERROR_INVALID_VALUE;
+        made.bytes += head.record_bytes + listed + node_bytes;
+        if (!has_room()) return CUDA_ERROR_OUT_OF_MEMORY;
         std::memcpy(operation_->bytes, image.data() + at, head.record_bytes);
         at += head.record_bytes;
         const fikit_record& record = operation_->record();
@@ -226,6 +245,7 @@ class GraphBuilder {
     CUcontext context_;
     Session& session_;
     SessionConditions* conditions_;
+    uint64_t most_bytes_;
     CUgraph root_ = nullptr;
     CUgraph graph_ = nullptr;      // of the node that is being added
     std::vector<CUgraph> graphs_;  // the graph itself, then bodies
@@ -253,7 +273,8 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
         if (!conditions->second.latest.expired()) return CUDA_ERROR_NOT_READY;
     }
     GraphBuilder builder(driver_, core_.context_, session_,
-                         request.conditions != 0 ? &conditions->second : nullptr);
+                         request.conditions != 0 ? &conditions->second : nullptr,
+                         core_.settings_.most_graph_bytes);
     const CUresult result = builder.build(image);
     if (result != CUDA_SUCCESS) return result;
     SessionGraph& made = builder.made;
@@ -263,9 +284,11 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
     if (request.handle >= session_.graphs.size()) session_.graphs.resize(request.handle + 1);
     // What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver
     // API, cuGraphExecDestroy).
+    session_.graph_bytes += made.bytes;
     session_.graphs[request.handle] = {new SessionGraph(std::move(made)),
-                                       [&driver = driver_](SessionGraph* graph) {
+                                       [&driver = driver_, &session = session_](SessionGraph* graph) {
                                            driver.cuGraphExecDestroy_(graph->executable);
+                                           session.graph_bytes -= graph->bytes;
                                            delete graph;
                                        }};
     if (request.conditions != 0) conditions->second.latest = session_.graphs[request.handle];
@@ -287,7 +310,8 @@ CUresult ProgramCalls::condition_create(const fikit_request_condition_create& re
         CUgraph graph = nullptr;
         if (const CUresult result = driver_.cuGraphCreate_(&graph, 0); result != CUDA_SUCCESS) return result;
         found =
-            session_.conditions.emplace(request.conditions, SessionConditions{graph, {}, 0, {}, {}}).first;
+            session_.conditions.emplace(request.conditions, SessionConditions{graph, {}, 0, 0, {}, {}, {}})
+                .first;
     }
     if (found->second.values.size() >= FIKIT_MAX_STREAMS) return CUDA_ERROR_OUT_OF_MEMORY;
     CUgraphConditionalHandle condition = 0;
@@ -303,6 +327,7 @@ CUresult ProgramCalls::conditions_destroy(const fikit_request_conditions_destroy
     const auto found = session_.conditions.find(request.conditions);
     if (found == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
     driver_.cuGraphDestroy_(found->second.graph);
+    session_.graph_bytes -= found->second.bytes;
     keep_image(session_, found->second, {});
     session_.conditions.erase(found);
     return CUDA_SUCCESS;

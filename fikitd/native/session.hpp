@@ -175,6 +175,7 @@ struct SessionGraph {
     CUgraphExec executable = nullptr;
     uint64_t hash = 0;              // of its name, in which are its nodes: functions, shapes, bytes
     uint32_t name = 0;              // index into Core::names_
+    uint64_t bytes = 0;             // of the host's memory, about
     std::vector<uint16_t> modules;  // of its kernels
 };
 
@@ -189,6 +190,7 @@ struct SessionConditions {
     CUgraph graph = nullptr;
     std::vector<uint8_t> image;
     size_t nodes = 0;
+    uint64_t bytes = 0;                             // that its nodes take, about
     SessionGraph made;                              // but for the executable
     std::set<uint64_t> values;                      // of the conditions, as the driver gave them
     std::weak_ptr<const SessionGraph> latest = {};  // that was instantiated
@@ -325,6 +327,8 @@ struct Session {
     Descriptor process;
     TenantDescriptor arrived;  // over the lifeline, with the next call
     TenantDescriptor offered;  // with the one that is being answered (worker)
+
+    std::atomic<uint64_t> graph_bytes{0};  // of all graphs that there are; they go before it
 
     // What every operation touches, from here on.
     alignas(64) RingReader ring;

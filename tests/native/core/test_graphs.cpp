@@ -1,5 +1,6 @@
 // Graphs: one operation each, made from an image that is not believed.
 #include <cstring>
+#include <utility>
 
 #include "rig.hpp"
 
@@ -202,6 +203,68 @@ void images_are_not_believed() {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: graph 7 does not exist");
 }
 
+// The driver keeps them in the executor, whose memory is everybody's.
+void graphs_take_so_much_of_the_host_s_memory() {
+    Settings settings = hand_turned();
+    settings.most_graph_bytes = 10'000;
+    Rig rig(settings);
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    const auto before = null_driver::live();
+    Image image, large;
+    for (int i = 0; i < 5; ++i) image.launch(tenant.function);
+    for (int i = 0; i < 1000; ++i) large.add(FIKIT_OP_SYNC, fikit_record{});
+    create(rig, tenant, large, CUDA_ERROR_OUT_OF_MEMORY);
+    std::vector<uint32_t> graphs;
+    for (int i = 0; i < 4; ++i) graphs.push_back(create(rig, tenant, image));
+    while (graphs.size() < 100) {
+        uint32_t graph = 0;
+        Status status = 0;
+        rig.while_turning(
+            [&] { status = tenant->graph_create(image.bytes().data(), image.bytes().size(), graph); });
+        if (status == CUDA_ERROR_OUT_OF_MEMORY) break;
+        CHECK_EQUAL(status, 0);
+        graphs.push_back(graph);
+    }
+    CHECK(graphs.size() < 10);
+    create(rig, other, image);
+    // One that is gone makes room for another, once it is not to be launched any more.
+    uint32_t stream = 0;
+    uint64_t gate = 0;
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+    CHECK_EQUAL(tenant->close_gate(stream, gate), 0);
+    CHECK_EQUAL(tenant->graph_launch(graphs[0], stream), 0);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graphs[0]), 0); });
+    create(rig, tenant, image, CUDA_ERROR_OUT_OF_MEMORY);
+    tenant->open_gate(stream, gate);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    create(rig, tenant, image);
+    CHECK_EQUAL(null_driver::live().graphs, before.graphs + graphs.size() + 1);
+    // Nor does one go whose conditions the driver keeps, with its nodes.
+    uint32_t conditions = 0, graph = 0;
+    uint64_t condition = 0;
+    const auto decide = [&](Status expected) {
+        rig.while_turning([&] {
+            CHECK_EQUAL(tenant->condition_create(conditions, 0, 0, condition), 0);
+            const std::vector<uint8_t>& bytes = image.bytes();
+            CHECK_EQUAL(tenant->graph_create(bytes.data(), bytes.size(), graph, conditions), expected);
+        });
+    };
+    const auto destroy = [&](uint32_t which) {
+        rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(which), 0); });
+    };
+    destroy(graphs[1]);
+    destroy(graphs[2]);
+    decide(0);
+    destroy(graph);
+    destroy(graphs[3]);
+    const uint32_t first = std::exchange(conditions, 0);
+    graph = 0;
+    decide(0);
+    create(rig, tenant, image, CUDA_ERROR_OUT_OF_MEMORY);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->conditions_destroy(first), 0); });
+    create(rig, tenant, image);
+}
+
 // A condition is a number to the driver, too, and any session could name it.
 void a_graph_decides_by_its_own_conditions() {
     Rig rig;
@@ -247,6 +310,7 @@ int main(int count, char** arguments) {
         CASE(a_launch_that_is_put_off_keeps_its_graph),
         CASE(a_graph_ends_with_its_module),
         CASE(images_are_not_believed),
+        CASE(graphs_take_so_much_of_the_host_s_memory),
         CASE(a_graph_decides_by_its_own_conditions),
     };
     return run_cases(cases, count, arguments);
