@@ -12,6 +12,7 @@ import errno
 import os
 import struct
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,15 @@ def failed(what: object) -> OSError:
     """Why the last call of libc was refused."""
     error = ctypes.get_errno()
     return OSError(error, os.strerror(error), str(what))
+
+
+def watches_in(events: bytes) -> Iterator[int]:
+    """Whose changes they are."""
+    at = 0
+    while at < len(events):
+        number, _, _, size = EVENT.unpack_from(events, at)
+        yield number
+        at += EVENT.size + size
 
 
 class Inotify:
@@ -80,11 +90,11 @@ class Inotify:
                     data = os.read(self._descriptor, 65536)
                 except BlockingIOError:
                     continue
-                while data:
-                    number, _, _, size = EVENT.unpack_from(data)
-                    data = data[EVENT.size + size :]
-                    told = [number] if number in self._watches else list(self._watches) if number < 0 else []
-                    for watch in [each for one in told for each in self._watches[one]]:
+                changed = set(watches_in(data))  # each once: thousands of changes may have come at a time
+                if any(number < 0 for number in changed):  # more than the kernel keeps
+                    changed = set(self._watches)
+                for number in changed & self._watches.keys():
+                    for watch in self._watches[number]:
                         watch.tell()
         finally:
             os.close(self._descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from fikitd.api.connection import Connection
 from fikitd.api.listener import MOST_ACCEPTED, waiting
 from fikitd.api.registry import HANDLERS, Caller
 from fikitd.api.user import MOST_OUTSTANDING, MOST_SERVED, MOST_THREADS, User
+from fikitd.file_watch import FileWatch
 from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import Peer
 from fikitd.wire import PeerClosedError, Wire
@@ -228,3 +230,27 @@ async def test_what_a_user_sends_by_halves_is_limited_over_his_connections() -> 
         await wait_all_tasks_blocked()
         assert tenant.user.held_bytes == 4 * len(half)
         await tenant.leave()
+
+
+async def test_who_waits_for_a_file_is_told_once_of_many_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program writes thousands of lines in a turn of the loop, and a thousand requests may follow it."""
+    told = 0
+    tell = FileWatch.tell
+
+    def count(watch: FileWatch) -> None:
+        nonlocal told
+        told += 1
+        tell(watch)
+
+    monkeypatch.setattr(FileWatch, "tell", count)
+    with ExitStack() as stack:
+        watches = [stack.enter_context(FileWatch(tmp_path)) for _ in range(20)]
+        files = [stack.enter_context((tmp_path / name).open("wb", buffering=0)) for name in ("a", "b")]
+        for _ in range(500):
+            for file in files:
+                file.write(b"line\n")
+        for watch in watches:
+            await watch.changed()
+    assert told == len(watches)
