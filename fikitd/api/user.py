@@ -35,6 +35,7 @@ class User:
     outstanding: int = 0
     held_bytes: int = 0
     arriving: trio.Lock = field(default_factory=trio.Lock)
+    next: trio.Lock = field(default_factory=trio.Lock)
     served: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(MOST_SERVED))
     turns: dict[Turn, None] = field(default_factory=dict)
     """Those that are taken, the longest first."""
@@ -51,14 +52,18 @@ class Turn:
     async def take(self) -> None:
         """Wait for it. A request that has had one for long waits for a disk, say, or for an executor that
         hangs: its turn is given back.
+
+        To whoever is next alone: did all of those that wait look at the clock, a thousand of them would be
+        served at once.
         """
-        while True:
-            with trio.move_on_after(LONGEST_SECONDS):
-                await self._user.served.acquire()
-                self._user.turns[self] = None
-                return
-            for longest in list(self._user.turns)[:1]:
-                longest.give_back()
+        async with self._user.next:
+            while True:
+                with trio.move_on_after(LONGEST_SECONDS):
+                    await self._user.served.acquire()
+                    self._user.turns[self] = None
+                    return
+                for longest in list(self._user.turns)[:1]:
+                    longest.give_back()
 
     def give_back(self) -> None:
         """Let others of the user be served; idempotent."""

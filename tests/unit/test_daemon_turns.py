@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 from fikit import protocol as p
 from trio.testing import wait_all_tasks_blocked
 
 from fikitd.api.connection import Connection
 from fikitd.api.listener import MOST_ACCEPTED, waiting
 from fikitd.api.registry import HANDLERS, Caller
-from fikitd.api.user import MOST_OUTSTANDING, MOST_SERVED, MOST_THREADS, User
+from fikitd.api.user import LONGEST_SECONDS, MOST_OUTSTANDING, MOST_SERVED, MOST_THREADS, Turn, User
 from fikitd.file_watch import FileWatch
 from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import Peer
@@ -230,6 +231,25 @@ async def test_what_a_user_sends_by_halves_is_limited_over_his_connections() -> 
         await wait_all_tasks_blocked()
         assert tenant.user.held_bytes == 4 * len(half)
         await tenant.leave()
+
+
+async def test_a_crowd_that_waits_for_its_turn_gets_one_after_the_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Also where those before it keep theirs: each that looked at the clock would take one from them."""
+    user, served = User(), 0
+
+    async def keep_one() -> None:
+        nonlocal served
+        await Turn(user).take()
+        served += 1
+        await trio.sleep_forever()
+
+    with trio.move_on_after(10.5 * LONGEST_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(keep_one)
+    assert served == MOST_SERVED + 10
 
 
 async def test_who_waits_for_a_file_is_told_once_of_many_changes(
