@@ -96,6 +96,7 @@ class Jobs(JobRecords):
                 with trio.move_on_after(patience):
                     await self._wake.wait()
                 await self.settle()
+                nursery.start_soon(self.forget)
 
     def wake(self) -> None:
         """There may be room for a job that waits."""

@@ -32,6 +32,7 @@ class JobRecords:
         self._next = 1
         self._ended = 0
         self._settling = trio.Lock()
+        self._forgetting = trio.Lock()
         self._changed: dict[int, trio.Event] = {}
         self.known: dict[int, Job] = {}
         self.unsaved: set[int] = set()
@@ -103,33 +104,54 @@ class JobRecords:
             self._changed.pop(job.number, trio.Event()).set()
 
     async def settle(self) -> None:
-        """Write what is unsaved, forget some that are over. Never raises: it will be tried again."""
+        """Write what is unsaved. Never raises: it will be tried again."""
         async with self._settling:
-            await self._settle()
+            jobs = [self.known[number] for number in self.unsaved if number in self.known]
+            try:
+                for job in jobs:
+                    await self._store.write(saving(job))
+                    if (
+                        self.known.get(job.number) is job
+                    ):  # else it has changed meanwhile, and must be written again
+                        self.unsaved.discard(job.number)
+            except Unavailable as refusal:
+                self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(jobs))
 
-    async def _settle(self) -> None:
-        jobs = [self.known[number] for number in self.unsaved if number in self.known]
-        try:
-            for job in jobs:
-                await self._store.write(saving(job))
-                if (
-                    self.known.get(job.number) is job
-                ):  # else it has changed meanwhile, and must be written again
-                    self.unsaved.discard(job.number)
-            self._needed = +self._needed
-            kept = self.starting | self._needed.keys()
-            over = [job for job in self.known.values() if job.over and job.number not in kept]
-            more = [job for job in over if job.number not in self._taken]
-            if not more and len(over) <= self.keep_ended():
-                return  # jobs that are to start wait for this
-            self._taken |= await self._processes.taken(more)
-            for job in surplus(over, self.keep_ended(), self._taken, await self._processes.room()):
-                await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
-                await self._processes.remove(job)
-                self.known.pop(job.number, None)
-                self._taken.pop(job.number, None)
-        except Unavailable as refusal:
-            self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(jobs))
+    async def forget(self) -> None:
+        """Forget some that are over, if nobody is at it. Never raises: it will be tried again.
+
+        One by one: thousands may be too many at once, and nobody who settles is to wait for more than one.
+        """
+        if self._forgetting.locked():
+            return
+        async with self._forgetting:
+            try:
+                while jobs := await self._too_many():
+                    for job in jobs:
+                        async with self._settling:
+                            await self._forget(job)
+            except Unavailable as refusal:
+                self._log.error("jobs_not_forgotten", reason=refusal.message)
+
+    async def _too_many(self) -> list[Job]:
+        self._needed = +self._needed
+        over = [job for job in self.known.values() if job.over and not self._in_use(job)]
+        more = [job for job in over if job.number not in self._taken]
+        if not more and len(over) <= self.keep_ended():
+            return []
+        self._taken |= await self._processes.taken(more)
+        return surplus(over, self.keep_ended(), self._taken, await self._processes.room())
+
+    async def _forget(self, job: Job) -> None:
+        if self._in_use(job):
+            return
+        await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
+        await self._processes.remove(job)
+        self.known.pop(job.number, None)
+        self._taken.pop(job.number, None)
+
+    def _in_use(self, job: Job) -> bool:
+        return job.number in self.starting or self._needed[job.number] > 0
 
 
 def surplus(over: list[Job], most: int, taken: Mapping[int, int], room: int) -> list[Job]:

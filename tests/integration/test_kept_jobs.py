@@ -39,6 +39,24 @@ def test_a_job_that_took_longer_than_many_that_came_later_is_kept(stopped_daemon
     assert client.ask(p.ReadLogs(job=long)).data == b"result\n"
 
 
+def test_a_job_starts_while_thousands_are_being_forgotten(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    wait_for(client, client.ask(submit("true")).job.job)
+    assert stopped_daemon.stop() == 0
+    with closing(sqlite3.connect(stopped_daemon.place / "state" / "state.db")) as state:
+        ((record,),) = state.execute("SELECT record FROM jobs")
+        ended = msgspec.msgpack.decode(record, type=Job)
+        more = (msgspec.structs.replace(ended, number=number, ended_as=number) for number in range(2, 6000))
+        state.executemany(
+            "INSERT INTO jobs VALUES (?, ?)", ((job.number, msgspec.msgpack.encode(job)) for job in more)
+        )
+        state.commit()
+    stopped_daemon.configure("[jobs]\nkeep_ended = 2\n")
+    client = stopped_daemon.start().client()
+    assert wait_for(client, client.ask(submit("true")).job.job).state == "finished"
+    assert len(client.ask(p.ListJobs()).jobs) > 3  # it was not the turn of the last of them yet
+
+
 def test_a_job_that_was_killed_as_it_waited_does_not_begin_when_the_state_is_lost(
     stopped_daemon: Daemon,
 ) -> None:
