@@ -9,6 +9,7 @@ import math
 import os
 import stat
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
@@ -32,17 +33,21 @@ def load(file: Path | None) -> Configuration:
     merged: dict[str, Any] = {}
     try:
         if file is not None and not file.is_file():
-            raise ConfigurationError(f"{file}: no such file")
-        more = main.parent / "conf.d"
-        names = os.listdir(more) if there(more) else []  # glob() finds nothing where it may not look
-        parts = [main] if there(main) else []
-        parts += [more / name for name in sorted(names) if name.endswith(".toml")]
-        for path in parts:
+            raise ConfigurationError(f"{file}: {'no regular file' if there(file) else 'no such file'}")
+        for path in parts(main):
             if stat.S_ISREG(path.stat().st_mode):  # /dev/null is nothing, and what a link misses an error
                 merged = merge(merged, read(path))
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: {error.strerror}") from None
     return convert(merged, main)
+
+
+def parts(main: Path) -> list[Path]:
+    """The files that there are, in the order of their reading. Raises OSError."""
+    more = main.parent / "conf.d"
+    names = os.listdir(more) if there(more) else []  # glob() finds nothing where it may not look
+    found = [main] if there(main) else []
+    return found + [more / name for name in sorted(names) if name.endswith(".toml")]
 
 
 def there(path: Path) -> bool:
@@ -57,21 +62,27 @@ def there(path: Path) -> bool:
 def read(path: Path) -> dict[str, Any]:
     """One file, valid by itself."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=number)
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # TOMLDecodeError is one, and what int() says of too many digits
         raise ConfigurationError(f"{path}: {error}") from None
     except RecursionError:
         raise ConfigurationError(f"{path}: it is nested too deeply") from None
+    for key in without_number(table):
+        raise ConfigurationError(f"{path}: nan is no number - at `{key}`")
     convert(table, path)
     return table
 
 
-def number(text: str) -> float:
-    """A float; ``nan``, which is neither below nor above any limit, is none."""
-    value = float(text)
-    if math.isnan(value):
-        raise ValueError(f"{text} is no number")
-    return value
+def without_number(value: object, key: str = "") -> Iterator[str]:
+    """Where ``nan`` stands, which is neither below nor above any limit."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from without_number(each, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            yield from without_number(each, f"{key}[{place}]")
+    elif isinstance(value, float) and math.isnan(value):
+        yield key
 
 
 def convert(table: dict[str, Any], path: Path) -> Configuration:

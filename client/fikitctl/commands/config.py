@@ -27,7 +27,7 @@ def check(invocation: Invocation, file: Path | None) -> None:
     Exits with 1 and names the file and the key when something is wrong. With --json: every setting as
     the daemon would see it.
     """
-    from fikitd.configuration_files import default_file, load
+    from fikitd.configuration_files import default_file, load, parts
     from fikitd.errors import ConfigurationError
 
     try:
@@ -36,10 +36,10 @@ def check(invocation: Invocation, file: Path | None) -> None:
         raise refused(str(error), "fikitd would not start, or keep its settings on reload") from None
     if invocation.as_json:
         print_json(configuration)
-    elif file is None and not default_file().exists():
-        click.echo(f"{default_file()}: not there, which is right: everything is at its default")
+    elif read := parts(file or default_file()):
+        click.echo("".join(f"{each}: ok\n" for each in read), nl=False)
     else:
-        click.echo(f"{file or default_file()}: ok")
+        click.echo(f"{default_file()}: not there, which is right: everything is at its default")
 
 
 config: Final = LazyVerbs(

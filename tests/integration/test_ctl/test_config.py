@@ -113,3 +113,36 @@ def test_no_file_at_all_is_right(fikitctl: Fikitctl, tmp_path: Path, monkeypatch
     assert result.out.startswith(f"{tmp_path / 'fikitd.toml'}: not there")
     (tmp_path / "fikitd.toml").touch()
     assert fikitctl("config", "check").out == f"{tmp_path / 'fikitd.toml'}: ok\n"
+
+
+def test_every_file_that_holds_is_named(
+    fikitctl: Fikitctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything was said to be at its default where a file in conf.d says otherwise."""
+    monkeypatch.setenv("CONFIGURATION_DIRECTORY", str(tmp_path))
+    (tmp_path / "conf.d").mkdir()
+    part = tmp_path / "conf.d" / "10-jobs.toml"
+    part.write_text("[jobs]\nmax_running = 3\n")
+    assert fikitctl("config", "check") == (0, f"{part}: ok\n", "")
+    (tmp_path / "fikitd.toml").touch()
+    assert fikitctl("config", "check").out == f"{tmp_path / 'fikitd.toml'}: ok\n{part}: ok\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[daemon]\ndrain_seconds = nan", "daemon.drain_seconds"),
+        ("[scheduling]\npartitions = [0.5, nan]", "scheduling.partitions[1]"),
+    ],
+)
+def test_what_is_no_number_is_named_with_its_key(
+    fikitctl: Fikitctl, tmp_path: Path, text: str, key: str
+) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text(text)
+    result = fikitctl("config", "check", str(file))
+    assert (result.code, f"nan is no number - at `{key}`" in result.err) == (1, True)
+
+
+def test_what_is_there_and_no_file_is_not_said_to_be_missing(fikitctl: Fikitctl) -> None:
+    assert "/dev/null: no regular file" in fikitctl("config", "check", "/dev/null").err
