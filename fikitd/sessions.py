@@ -108,10 +108,16 @@ class Sessions:
         ended = await in_thread(final_accounts.find, self._left, session)
         usage = note.usage if ended is None else ended.usage
         if note.uid is not None:
-            self._accounts.close(note.uid, note.gpu, usage, GateStatistics())
+            living = self._used_beside(note.uid, note.gpu)
+            self._accounts.close(note.uid, note.gpu, usage, GateStatistics(), living)
         self._forget.add(session)
         self._notes.pop(session)
         self.on_closed(session, note.job, usage)
+
+    def _used_beside(self, uid: int, gpu: int) -> list[Usage]:
+        """By a tenant's living sessions on a GPU."""
+        own = (each for each in self.living.values() if each.uid == uid)
+        return [each.usage for each in own if each.executor.device.index == gpu]
 
     def find(self, session: str) -> Session | None:
         """A living session, or one of the latest that are over."""
@@ -303,7 +309,8 @@ class Sessions:
         del self.living[session.session]
         session.state = "ended"
         session.usage = replace(session.usage, memory_bytes=0, queued=0)
-        self._accounts.close(session.uid, session.executor.device.index, session.usage, session.gate_counted)
+        uid, gpu = session.uid, session.executor.device.index
+        self._accounts.close(uid, gpu, session.usage, session.gate_counted, self._used_beside(uid, gpu))
         self._forget.add(session.session)
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:

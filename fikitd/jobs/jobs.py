@@ -33,7 +33,7 @@ from fikitd.scarcity import patiently
 from fikitd.session import Session
 from fikitd.sessions import Sessions
 from fikitd.store import Store
-from fikitd.tenants.accounts import total
+from fikitd.tenants.accounts import closed, whole
 
 RETRY_SECONDS: Final = 5.0
 LOOK_AGAIN_SECONDS: Final = 60.0
@@ -104,8 +104,7 @@ class Jobs(JobRecords):
 
     def usage(self, job: Job) -> Usage:
         """Of all its sessions so far."""
-        living = [each.usage for each in self._sessions.living.values() if each.job == job.job]
-        return total([job.usage, *living])
+        return whole(job.usage, [each.usage for each in self.sessions_of(job)])
 
     def sessions_of(self, job: Job) -> list[Session]:
         """Its living sessions."""
@@ -466,11 +465,12 @@ class Jobs(JobRecords):
     def _session_closed(self, session: str, name: str | None, usage: Usage) -> None:
         job = self.find(name) if name else None
         if job is not None and session not in job.closed:
-            closed = (*job.closed, session)
-            forgotten = frozenset(closed[:-REMEMBERED_SESSIONS])
+            names = (*job.closed, session)
+            forgotten = frozenset(names[:-REMEMBERED_SESSIONS])
             sessions = tuple(each for each in job.sessions if each not in forgotten)
-            closed = closed[-REMEMBERED_SESSIONS:]
-            self.keep(replace(job, usage=total([job.usage, usage]), sessions=sessions, closed=closed))
+            names = names[-REMEMBERED_SESSIONS:]
+            used = closed(job.usage, usage, [each.usage for each in self.sessions_of(job)])
+            self.keep(replace(job, usage=used, sessions=sessions, closed=names))
             self.unsaved.add(job.number)
         self.wake()
 

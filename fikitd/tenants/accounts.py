@@ -20,7 +20,7 @@ MOST_NAMES: Final = 64
 
 
 def total(parts: Iterable[Usage]) -> Usage:
-    """Field by field the sum; the memory peak is the sum of the peaks, an upper bound."""
+    """Field by field the sum of what is used at the same time; of the memory peaks that is an upper bound."""
     sums: dict[str, Any] = dict.fromkeys(NUMBERS, 0)
     unsupported: dict[str, int] = {}
     for part in parts:
@@ -32,10 +32,22 @@ def total(parts: Iterable[Usage]) -> Usage:
     return Usage(**sums, unsupported=unsupported)
 
 
-def ended(usage: Usage) -> Usage:
-    """What remains on the account of a session that is over: nothing in use, nothing queued."""
-    kept: dict[str, Any] = {name: 0 if name in GAUGES else getattr(usage, name) for name in NUMBERS}
-    return Usage(**kept)
+def whole(over: Usage, living: Iterable[Usage]) -> Usage:
+    """What sessions that are over and sessions that live have used; the peak is the higher of theirs."""
+    now = total(living)
+    peak = max(over.memory_peak_bytes, now.memory_peak_bytes)
+    return replace(total([over, now]), memory_peak_bytes=peak)
+
+
+def closed(over: Usage, session: Usage, living: Iterable[Usage]) -> Usage:
+    """What sessions that are over have used, one more among them: nothing of it is in use or queued.
+
+    The peak is no longer a sum over all there ever were. Of those that had memory when most was used the
+    first to end found the others alive, so what they and it had at most bounds the peak.
+    """
+    ended = replace(session, **dict.fromkeys(GAUGES, 0))
+    peak = max(over.memory_peak_bytes, total([session, *living]).memory_peak_bytes)
+    return replace(total([over, ended]), memory_peak_bytes=peak)
 
 
 SUMMED: Final = (
@@ -82,15 +94,21 @@ class Accounts:
         self.busy_ns: Counter[tuple[int | None, int]] = Counter()
         """How long executors that are over, by user and GPU, had work in flight; under this daemon."""
 
-    def close(self, uid: int, gpu: int, usage: Usage, gate: GateStatistics) -> None:
-        """A session of this tenant on this GPU is over."""
-        self._sums[uid, gpu] = total([self._sums.get((uid, gpu), Usage()), ended(usage)])
+    def close(
+        self, uid: int, gpu: int, usage: Usage, gate: GateStatistics, living: Iterable[Usage] = ()
+    ) -> None:
+        """A session of this tenant on this GPU is over, beside others that live."""
+        nameless = replace(usage, unsupported={})
+        self._sums[uid, gpu] = closed(self._sums.get((uid, gpu), Usage()), nameless, living)
         self.gates[uid, gpu] = total_gate([self.gates.get((uid, gpu), GateStatistics()), gate])
 
     def sums(self) -> dict[tuple[int, int], Usage]:
         """All sums."""
         return dict(self._sums)
 
-    def of(self, uid: int) -> Usage:
-        """One tenant's sum over all GPUs."""
-        return total(usage for (owner, _), usage in self._sums.items() if owner == uid)
+    def of(self, uid: int, living: Iterable[tuple[int, Usage]] = ()) -> Usage:
+        """What one tenant has used over all GPUs; ``living``: its sessions, each with its GPU."""
+        parts: dict[int, list[Usage]] = {gpu: [] for owner, gpu in self._sums if owner == uid}
+        for gpu, usage in living:
+            parts.setdefault(gpu, []).append(usage)
+        return total(whole(self._sums.get((uid, gpu), Usage()), each) for gpu, each in parts.items())

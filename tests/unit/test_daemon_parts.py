@@ -298,6 +298,21 @@ def test_accounts_never_go_down() -> None:
     assert accounts.of(1) == Usage(launches=7, memory_peak_bytes=9)
 
 
+def test_the_memory_peak_is_of_what_was_used_at_a_time() -> None:
+    """Of sessions one after the other it was the sum: more than the GPU has."""
+    accounts = Accounts({})
+    living: list[Usage] = []
+    for peak, ends in ((4, True), (4, True), (3, False), (2, False)):
+        living.append(Usage(memory_bytes=peak, memory_peak_bytes=peak))
+        if ends:
+            accounts.close(1, 0, living.pop(), GateStatistics(), living)
+    assert accounts.of(1).memory_peak_bytes == 4
+    assert accounts.of(1, [(0, each) for each in living]) == Usage(memory_bytes=5, memory_peak_bytes=5)
+    while living:
+        accounts.close(1, 0, living.pop(), GateStatistics(), living)
+    assert accounts.of(1) == Usage(memory_peak_bytes=5)
+
+
 def test_place_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIKIT_SOCKET", "/a/b")
     assert str(places.default_socket()) == str(places.listen_path()) == "/a/b"

@@ -39,7 +39,6 @@ from fikitd.doctor import diagnose
 from fikitd.errors import InvalidRequest
 from fikitd.executor.messages import AttachedSessions, ListAttached
 from fikitd.jobs.model import job_number
-from fikitd.tenants.accounts import total
 from fikitd.tenants.peer import tenant_name
 
 
@@ -116,7 +115,7 @@ async def tenant_record(caller: Caller, uid: int) -> TenantRecord:
         max_sessions=granted.max_sessions,
         sessions=len(living),
         jobs=sum(job.uid == uid and not job.over for job in daemon.jobs.known.values()),
-        usage=total([daemon.accounts.of(uid), *(each.usage for each in living)]),
+        usage=daemon.accounts.of(uid, ((each.executor.device.index, each.usage) for each in living)),
     )
 
 

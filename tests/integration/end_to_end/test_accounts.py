@@ -78,6 +78,24 @@ def test_a_job_whose_executor_was_killed_holds_no_memory(daemon: Daemon, client:
     assert usage.memory_peak_bytes == 2 << 20
 
 
+def test_a_job_that_lost_its_executor_and_its_daemon_holds_no_memory(stopped_daemon: Daemon) -> None:
+    """What the books say it had is over with it."""
+    stopped_daemon.configure("[profiles]\ninterval_seconds = 0.2\n")
+    client = stopped_daemon.start().client()
+    command = [sys.executable, "-P", "-c", HOLDER]
+    job = client.ask(p.Submit(command=command, environment=dict(os.environ), directory="/")).job.job
+    while client.ask(p.Show(target=job)).job.usage.memory_bytes != 2 << 20:
+        threading.Event().wait(0.05)
+    threading.Event().wait(0.5)  # more than twice the interval
+    executor = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
+    stopped_daemon.stop(signal.SIGKILL)
+    os.kill(executor, signal.SIGKILL)
+    client = stopped_daemon.start().client()
+    while (ended := client.ask(p.Wait(job=job)).job).state == "running":
+        pass
+    assert (ended.usage.memory_bytes, ended.usage.memory_peak_bytes) == (0, 2 << 20)
+
+
 @pytest.mark.parametrize("executor_too", [False, True])
 def test_a_session_that_ends_without_a_daemon_is_accounted_for(
     daemon: Daemon, program: Program, executor_too: bool
