@@ -333,6 +333,7 @@ class Daemon:
             uuid=seen.uuid,
             memory_bytes=seen.memory_bytes,
             memory_reserved_bytes=sum(claim.reserved_bytes for claim in claims),
+            memory_used_bytes=sum(claim.used_bytes for claim in claims),
             time_scale=seen.time_scale,
             sessions=sum(
                 each.executor.device.index == device.index for each in self.sessions.living.values()

@@ -20,6 +20,8 @@ class GpuRecord(Struct, frozen=True, kw_only=True):
     """Host seconds per device second; 1.0 on a real GPU."""
     sessions: Count
     executors: Count
+    memory_used_bytes: Bytes = 0
+    """What sessions hold of it, whether reserved for them or not."""
     utilization_percent: int | None = None
     temperature_celsius: int | None = None
     power_watts: float | None = None

@@ -22,6 +22,7 @@ def gpu_columns() -> list[Column]:
         Column("gpu", lambda gpu: str(gpu.index), right=True),
         Column("name", lambda gpu: gpu.name),
         Column("memory", _memory, right=True),
+        Column("reserved", lambda gpu: size_text(gpu.memory_reserved_bytes), right=True),
         Column("busy", lambda gpu: _reading(gpu.utilization_percent, "%"), right=True),
         Column("temperature", lambda gpu: _reading(gpu.temperature_celsius, "C"), right=True),
         Column("power", lambda gpu: _reading(gpu.power_watts, "W"), right=True),
@@ -31,7 +32,7 @@ def gpu_columns() -> list[Column]:
 
 
 def _memory(gpu: GpuRecord) -> str:
-    return f"{size_text(gpu.memory_reserved_bytes)}/{size_text(gpu.memory_bytes)}"
+    return f"{size_text(gpu.memory_used_bytes)}/{size_text(gpu.memory_bytes)}"
 
 
 def state_text(reply: Status) -> str:

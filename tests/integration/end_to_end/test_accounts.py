@@ -78,6 +78,17 @@ def test_a_job_whose_executor_was_killed_holds_no_memory(daemon: Daemon, client:
     assert usage.memory_peak_bytes == 2 << 20
 
 
+def test_memory_that_nobody_reserved_is_in_use_all_the_same(
+    daemon: Daemon, client: Client, connect_to: Callable[..., fikit.Session]
+) -> None:
+    session = connect_to(name="holder")
+    with session.allocate(2 << 20):
+        while [each.usage.memory_bytes for each in client.ask(p.ListSessions()).sessions] != [2 << 20]:
+            threading.Event().wait(0.05)  # until its executor has told
+        gpu = client.ask(p.GetStatus()).gpus[0]
+        assert (gpu.memory_used_bytes, gpu.memory_reserved_bytes) == (2 << 20, 0)
+
+
 def test_a_job_that_lost_its_executor_and_its_daemon_holds_no_memory(stopped_daemon: Daemon) -> None:
     """What the books say it had is over with it."""
     stopped_daemon.configure("[profiles]\ninterval_seconds = 0.2\n")

@@ -227,6 +227,7 @@ GPU = GpuRecord(
     uuid="GPU-0",
     memory_bytes=140 << 30,
     memory_reserved_bytes=24 << 30,
+    memory_used_bytes=31 << 30,
     time_scale=1.0,
     sessions=2,
     executors=1,
@@ -238,8 +239,8 @@ state     draining: driver update
 jobs      1 running, 1 queued
 sessions  2
 
-GPU  NAME      MEMORY  BUSY  TEMPERATURE  POWER  SESSIONS  EXECUTORS
-  0  H200  24.0G/140G   93%            -      -         2          1
+GPU  NAME      MEMORY  RESERVED  BUSY  TEMPERATURE  POWER  SESSIONS  EXECUTORS
+  0  H200  31.0G/140G     24.0G   93%            -      -         2          1
 """
 
 
