@@ -5,25 +5,20 @@ from __future__ import annotations
 import grp
 import os
 import stat
-import time
 from pathlib import Path
-from typing import Final
 
 import click
-from fikit.protocol import Check, Diagnosis, JobRecord, Show, Shown
+from fikit.protocol import Check, Diagnosis, Show, Shown, Usage
 from fikit.protocol import Doctor as DoctorRequest
 
-from fikitctl.commands.run import run_job
+from fikitctl.commands.run import await_sessions, run_job
 from fikitctl.commands.work import unsupported_text
-from fikitctl.failures import CommandError, ExitCode, refused
+from fikitctl.failures import CommandError, ExitCode
 from fikitctl.invocation import Invocation, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, file_names
 from fikitctl.output import print_json
 from fikitctl.plain import lines
 from fikitctl.verb import ANSWER_SECONDS, Verb
-
-_PATIENCE: Final = 50
-_PAUSE_SECONDS: Final = 0.1
 
 
 def _group_name(number: int) -> str:
@@ -59,20 +54,12 @@ def _daemon_checks(invocation: Invocation) -> list[Check]:
     return [here, *diagnosis.checks]
 
 
-def _living(invocation: Invocation, job: str) -> JobRecord:
-    """The job once its sessions are over and counted, or after a while."""
-    for left in reversed(range(_PATIENCE)):
-        shown: Shown = invocation.request(Show(target=job))
-        if shown.job is not None and (left == 0 or not shown.job.sessions):
-            return shown.job
-        time.sleep(_PAUSE_SECONDS)
-    raise refused(f"the daemon does not know {job} any more", "")
-
-
 def _examine(invocation: Invocation, command: tuple[str, ...]) -> int:
     """Run a command and tell what it called in vain; its exit code."""
     ended = run_job(invocation, JobOptions(command=command).request(invocation, foreground=True))
-    usage = _living(invocation, ended.job).usage
+    await_sessions(invocation, ended.job)
+    shown: Shown = invocation.request(Show(target=ended.job))
+    usage = shown.job.usage if shown.job is not None else Usage()
     if invocation.as_json:
         print_json({"exit_code": ended.exit_code, "unsupported": usage.unsupported})
     elif usage.unsupported:

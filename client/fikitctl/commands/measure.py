@@ -6,30 +6,16 @@ it makes them known from the first shared step on.
 
 from __future__ import annotations
 
-import threading
-import time
-from typing import Final
-
 import click
-from fikit.protocol import (
-    MOST_PROFILES,
-    GetStatus,
-    GpuRecord,
-    ListSessions,
-    Sessions,
-    Status,
-    Submit,
-)
+from fikit.protocol import MOST_PROFILES, GetStatus, GpuRecord, Status, Submit
 
 from fikitctl.commands.profile import read_profiles
-from fikitctl.commands.run import run_job
+from fikitctl.commands.run import await_sessions, run_job
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.served import is_meant
 from fikitctl.verb import Verb
-
-_SETTLE_SECONDS: Final = 5.0
 
 
 @click.command(
@@ -60,7 +46,7 @@ def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int
         )
     before = _samples(invocation)
     ended = run_job(invocation, request)
-    _await_sessions(invocation, ended.job)
+    await_sessions(invocation, ended.job)
     after = _samples(invocation)
     learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
     note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")
@@ -71,16 +57,6 @@ def _may_get(request: Submit, gpu: GpuRecord) -> bool:
     if not request.gpus or request.gpus == "all":
         return True
     return any(is_meant(gpu, each) for each in request.gpus)
-
-
-def _await_sessions(invocation: Invocation, job: str) -> None:
-    """A session whose program has ended may still have measurements to enter; its end comes after them."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
-    while time.monotonic() < deadline:
-        sessions: Sessions = invocation.request(ListSessions())
-        if all(each.job != job for each in sessions.sessions):
-            return
-        threading.Event().wait(0.02)
 
 
 def _samples(invocation: Invocation) -> dict[tuple[object, ...], int]:

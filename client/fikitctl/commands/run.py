@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,16 @@ from typing import Final, NamedTuple
 import click
 from fikit.control import MOST_RESTARTS, Connection
 from fikit.errors import RefusedError, UnreachableError
-from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
+from fikit.protocol import (
+    JobFinished,
+    JobStarted,
+    ListSessions,
+    ProtocolError,
+    Request,
+    Sessions,
+    Submit,
+    Submitted,
+)
 
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
@@ -23,6 +34,7 @@ from fikitctl.verb import Verb
 _PATIENCE_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 """How long the end of the command waits for the daemon to hear of it."""
+_SETTLE_SECONDS: Final = 5.0
 
 
 @click.command(
@@ -99,6 +111,16 @@ def run_job(invocation: Invocation, request: Submit) -> Ended:
         except (OSError, ProtocolError, RefusedError) as error:
             note(f"the daemon did not take the job's end: {error}")
     return Ended(job, exit_code, status == -signal.SIGINT, child.had_terminal)
+
+
+def await_sessions(invocation: Invocation, job: str) -> None:
+    """A session whose program has ended may still have to enter what it did; its end comes after that."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        sessions: Sessions = invocation.request(ListSessions())
+        if all(each.job != job for each in sessions.sessions):
+            return
+        threading.Event().wait(0.02)
 
 
 def _admitted(control: Connection, request: Submit, later: ExitStack) -> tuple[Connection, Submitted]:

@@ -336,3 +336,16 @@ def test_signals_do_not_wait_for_a_daemon_that_hangs(admitting: Daemon) -> None:
         assert child.stdout.readline() == "ready\n"
         child.terminate()
         assert child.wait(10) == 5
+
+
+def test_doctor_waits_for_none_of_a_commands_sessions_that_is_over(admitting: Daemon) -> None:
+    """A job keeps their names: it waited five seconds for them to go."""
+    over = msgspec.structs.replace(JOB, state="finished", sessions=["s-1"])
+    admitting.script |= {
+        protocol.ListSessions: protocol.Sessions(sessions=[]),
+        protocol.Show: protocol.Shown(job=over),
+    }
+    command = [*START[:-1], "doctor", "--", "true"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (told.returncode, "served every call" in told.stderr) == (0, True)
+    assert len(admitting.of(protocol.Show)) == 1
