@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,19 +136,28 @@ def with_library(spec: DeviceSpec, settings: DeviceSection) -> DeviceSpec:
     )
 
 
+def asked(variable: str, default: int, possible: range) -> int:
+    """A number of the environment's, as its driver takes it. Raises DeviceUnavailableError."""
+    text = os.environ.get(variable, str(default))
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) not in possible:
+        wanted = f"wanted {possible[0]} to {possible[-1]}"
+        raise DeviceUnavailableError(f"{variable}={text}: {wanted}")
+    return int(text)
+
+
 def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]:
     """The simulated GPUs, one unless FIKIT_SIM_DEVICES says more: each for all executors, like a real one."""
     try:
         library = settings.library or str(importlib.import_module("fikitd.simcuda").library_path())
     except (ImportError, AttributeError, FileNotFoundError):
         library = ""  # an executor will say so when it starts; doctor does at once
-    memory_bytes = int(os.environ.get("FIKIT_SIM_MEMORY", SIMULATED_MEMORY_BYTES))
+    memory_bytes = asked("FIKIT_SIM_MEMORY", SIMULATED_MEMORY_BYTES, range(2 << 20, (16 << 40) + 1))
     environment = {"FIKIT_SIM_SCALE": str(settings.time_scale), "FIKIT_SIM_MEMORY": str(memory_bytes)}
     if library:
         environment["FIKIT_LIBCUDA"] = library
     if runtime is not None and os.environ.get("FIKIT_SIM_CLOCK") != "virtual":  # that is a single process's
         environment["FIKIT_SIM_MACHINE"] = os.environ.get("FIKIT_SIM_MACHINE", str(runtime / "machine"))
-    count = int(os.environ.get("FIKIT_SIM_DEVICES", "1"))
+    count = asked("FIKIT_SIM_DEVICES", 1, range(1, 17))
     environment["FIKIT_SIM_DEVICES"] = str(count)
     # Whatever our own say of a machine's real ones.
     environment |= {VISIBLE: ",".join(map(str, range(count))), ORDER: "PCI_BUS_ID"}

@@ -291,6 +291,19 @@ async def test_a_store_that_another_program_holds_says_so(
     await store.close()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("FIKIT_SIM_DEVICES", each) for each in ("0", "17", "two", "")] + [("FIKIT_SIM_MEMORY", "4G")],
+)
+def test_a_machine_that_cannot_be_simulated_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """Some were a daemon without a GPU, or with GPUs on which no executor starts, and some a traceback."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(DeviceUnavailableError, match=f"{variable}={value}: wanted"):
+        choose("sim", DeviceSection())
+
+
 def test_accounts_never_go_down() -> None:
     accounts = Accounts({})
     accounts.close(1, 0, Usage(launches=3, memory_bytes=5, memory_peak_bytes=9), GateStatistics())
