@@ -26,7 +26,7 @@ from fikitctl.verb import Verb
     ],
 )
 @takes_job_options
-@click.option("-C", "--directory", type=click.Path(), help="Run it there instead of here.")
+@click.option("-C", "--directory", type=click.Path(readable=False), help="Run it there instead of here.")
 @click.option("--output-limit", type=OUTPUT_LIMIT, help="Keep this much of each output; else all it may.")
 @click.pass_obj
 def submit(invocation: Invocation, job: JobOptions, directory: str | None, output_limit: int | None) -> None:

@@ -349,3 +349,12 @@ def test_doctor_waits_for_none_of_a_commands_sessions_that_is_over(admitting: Da
     told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (told.returncode, "served every call" in told.stderr) == (0, True)
     assert len(admitting.of(protocol.Show)) == 1
+
+
+def test_a_job_begins_where_its_user_may_go_and_not_look(
+    admitting: Daemon, fikitctl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of mode 0711: without -C, from within, it did."""
+    monkeypatch.setattr("os.access", lambda _path, mode, **_options: mode != os.R_OK)
+    assert fikitctl("submit", "-C", str(tmp_path), "--", "true").code == 0
+    assert [ask.directory for ask in admitting.of(Submit)] == [str(tmp_path)]
