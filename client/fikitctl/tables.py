@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from fikitctl.plain import lines, one_line
+from fikitctl.plain import lines, one_line, width
 
 MOST_CELL: Final = 80
 """Characters of a cell that is not the last, unless ``--format`` chose the columns."""
@@ -89,7 +89,7 @@ def table(columns: Sequence[Column], records: Iterable[Any], layout: Layout) -> 
         rows = [[*map(_short, row[:-1]), row[-1]] for row in rows]
     if layout.header and not layout.quiet:
         rows.insert(0, [column.name.upper().replace("_", " ") for column in columns])
-    widths = [max((len(row[place]) for row in rows), default=0) for place in range(len(columns))]
+    widths = [max((width(row[place]) for row in rows), default=0) for place in range(len(columns))]
     return "".join(_line(columns, row, widths) for row in rows)
 
 
@@ -99,18 +99,18 @@ def _short(cell: str) -> str:
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (
-        cell.rjust(width) if column.right else cell.ljust(width)
-        for column, cell, width in zip(columns, row, widths, strict=True)
-    )
+    cells = []
+    for column, cell, widest in zip(columns, row, widths, strict=True):
+        room = " " * (widest - width(cell))
+        cells.append(f"{room}{cell}" if column.right else f"{cell}{room}")
     return "  ".join(cells).rstrip() + "\n"
 
 
 def sheet(pairs: Iterable[tuple[str, str]]) -> str:
     """One record as lines of name and value; pairs without a value are left out."""
     shown = [(name, value) for name, value in pairs if value]
-    width = max((len(name) for name, _ in shown), default=0)
-    return "".join(f"{name.ljust(width)}  {lines(value, width + 2)}\n" for name, value in shown)
+    widest = max((len(name) for name, _ in shown), default=0)
+    return "".join(f"{name.ljust(widest)}  {lines(value, widest + 2)}\n" for name, value in shown)
 
 
 PLAIN: Final = Layout(names=None, header=True, quiet=False)
