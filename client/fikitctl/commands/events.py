@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from typing import get_args
+from typing import Final, get_args
 
 import click
 from fikit.protocol import Event, EventKind, Subscribe
@@ -14,17 +15,23 @@ from fikitctl.output import print_json
 from fikitctl.plain import one_line
 from fikitctl.verb import Verb
 
+_WORD: Final = re.compile(r'[^ ="]+')
+
 
 def event_text(event: Event) -> str:
     """One event as a line."""
     clock = time.strftime("%H:%M:%S", time.localtime(event.unix))
     named = {"tenant": event.tenant, "job": event.job, "session": event.session, "gpu": event.gpu}
     fields = [f"{name}={value}" for name, value in named.items() if value is not None]
-    fields += [
-        f"{name}={value if isinstance(value, str | int | float) else json.dumps(value, default=str)}"
-        for name, value in event.detail.items()
-    ]
+    fields += [f"{name}={_value(value)}" for name, value in event.detail.items()]
     return one_line(" ".join([f"{clock}.{int(event.unix % 1 * 1000):03}", event.kind, *fields]))
+
+
+def _value(value: object) -> str:
+    """As it is where it is one word; else in quotes, as it may hold what looks like another field."""
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 @click.command(

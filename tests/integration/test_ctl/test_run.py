@@ -358,3 +358,15 @@ def test_a_job_begins_where_its_user_may_go_and_not_look(
     monkeypatch.setattr("os.access", lambda _path, mode, **_options: mode != os.R_OK)
     assert fikitctl("submit", "-C", str(tmp_path), "--", "true").code == 0
     assert [ask.directory for ask in admitting.of(Submit)] == [str(tmp_path)]
+
+
+def test_what_others_call_their_commands_is_no_field_of_an_event(daemon: Daemon, fikitctl: Any) -> None:
+    """A job could tell of another's end."""
+    detail = {"command": "x state=lost job=job-7", "other": 'a"b', "gpus": [0], "code": 3, "path": "/bin/x"}
+    daemon.script[protocol.Subscribe] = [
+        protocol.Event(kind="job_submitted", unix=0.0, job="job-1", detail=detail)
+    ]
+    told = fikitctl("events", "-n", "1").out
+    assert told.split(" ", 1)[1] == (
+        'job_submitted job=job-1 command="x state=lost job=job-7" other="a\\"b" gpus=[0] code=3 path=/bin/x\n'
+    )
