@@ -186,7 +186,10 @@ void retire_graph(Driver& driver, Graph& graph, const GraphExec* launched) {
         driver.nodes.remove(node.get());
     }
     const auto held = std::exchange(graph.user_objects, {});
-    for (const auto& [object, count] : held) release_user_object(driver, *object, count, launched);
+    for (const auto& [object, count] : held) {
+        if (launched != nullptr && launched->last != nullptr) object->launches.push_back(launched->last);
+        release_user_object(driver, *object, count);
+    }
     driver.graphs.remove(&graph);
 }
 
@@ -222,15 +225,15 @@ std::optional<std::vector<GraphNode*>> issue_order(const Graph& graph) {
     return order;
 }
 
-void release_user_object(Driver& driver, UserObject& object, unsigned count, const GraphExec* launched) {
+void release_user_object(Driver& driver, UserObject& object, unsigned count) {
     object.references -= std::min(count, object.references);
     if (object.references > 0) return;
     // Its end is told on the driver's own thread, in which no call of the driver may be made.
     auto operation = std::make_shared<Operation>();
     operation->work = HostCall{[destroy = object.destroy, data = object.data] { destroy(data); }};
     std::vector<Dependency> after;
-    if (launched != nullptr && launched->last != nullptr) after.push_back({launched->last, false});
-    SimulatedDevice& device = after.empty() ? *driver.devices.front() : driver.device_of(*launched->context);
+    for (const OperationPtr& launch : object.launches) after.push_back({launch, false});
+    SimulatedDevice& device = *driver.devices.front();
     driver.start(device);
     device.engine.submit(operation, after, driver.clock.now());
     driver.wake();

@@ -37,6 +37,7 @@ struct UserObject {
     void* data = nullptr;
     CUhostFn destroy = nullptr;
     unsigned references = 0;
+    std::vector<OperationPtr> launches;  // the latest of graphs that kept it and have ended: it outlives them
 };
 
 struct Graph {
@@ -89,8 +90,7 @@ bool may_become(const Command& was, const Command& given);
 // circle.
 std::optional<std::vector<GraphNode*>> issue_order(const Graph& graph);
 
-void release_user_object(Driver& driver, UserObject& object, unsigned count,
-                         const GraphExec* launched = nullptr);
+void release_user_object(Driver& driver, UserObject& object, unsigned count);
 
 // Memory that a graph's node allocates; null where there is none. What is freed is the address's use:
 // the pages stay the node's. False where the address is of no such memory. In use it outlives its graph (CUDA

@@ -418,7 +418,7 @@ def test_a_graph_s_objects_outlive_the_stream_of_its_launch(cuda: Cuda) -> None:
     graph, stream = cuda.cuGraphCreate(0), cuda.stream()
     keeper = Keeper(cuda, graph)
     (pinned, words), place = cuda.pinned_words(), cuda.device_words()
-    cuda.cuGraphAddEmptyNode(graph, [], 0)
+    cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, cuda.device_words(), 1), cuda.context)
     executable = cuda.cuGraphInstantiate(graph, 0)
     cuda.cuGraphDestroy(graph)
     cuda.cuStreamWaitValue32(stream, pinned, 1, 0)
@@ -431,6 +431,27 @@ def test_a_graph_s_objects_outlive_the_stream_of_its_launch(cuda: Cuda) -> None:
     assert keeper.ends() == [1]
     assert not early
     assert cuda.read(place)[0] == 7
+
+
+@pytest.mark.parametrize("last", ["executable", "graph"])
+def test_a_launch_s_objects_outlive_all_that_kept_them(cuda: Cuda, last: str) -> None:
+    graph, stream = cuda.cuGraphCreate(0), cuda.stream()
+    keeper = Keeper(cuda, graph)
+    pinned, words = cuda.pinned_words()
+    cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, cuda.device_words(), 1), cuda.context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuStreamWaitValue32(stream, pinned, 1, 0)
+    cuda.cuGraphLaunch(executable, stream)
+    ends = [lambda: cuda.cuGraphDestroy(graph), lambda: cuda.cuGraphExecDestroy(executable)]
+    for end in ends if last == "executable" else reversed(ends):
+        end()
+    other = cuda.stream()
+    cuda.launch("nothing", stream=other)
+    cuda.cuStreamSynchronize(other)
+    early = bool(keeper.ended)
+    words[0] = 1
+    assert keeper.ends() == [1]
+    assert not early
 
 
 def test_user_objects_end_with_the_last_reference(cuda: Cuda) -> None:
