@@ -161,7 +161,7 @@ bool is_in_place(const Adopted& pages) {
     Mapping mapping;
     for (Mappings maps(at); at < end && maps.next(mapping) && mapping.begin <= at && is_of(mapping, pages);)
         at = mapping.end;
-    return at >= end;
+    return at == end;
 }
 
 // Calls this for each piece of it that is mapped, wherever the program has it by now.
@@ -216,12 +216,15 @@ void watch_forks() {
     watched = true;
 }
 
-// A file of so many bytes in memory, empty; -1: there cannot be one.
+// An empty file in memory, of so many bytes and more, which cost nothing: where the program makes its memory
+// longer (realloc is mremap) there must be pages, too. -1: there cannot be one.
 int make_file(uint64_t bytes) {
+    constexpr rlim_t enough = rlim_t{1} << 47;
     rlimit longest{};
     if (getrlimit(RLIMIT_FSIZE, &longest) != 0 || longest.rlim_cur < bytes) return -1;
     const int file = memfd_create("fikit-registered", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) == 0) return file;
+    const rlim_t length = longest.rlim_cur < enough ? longest.rlim_cur : enough;
+    if (file < 0 || ftruncate(file, static_cast<off_t>(length)) == 0) return file;
     close(file);
     return -1;
 }

@@ -90,6 +90,26 @@ thread.join()
 latest = range(written[0] - 63, written[0] + 1)
 print(all(word(place + 64 * turn % 4096) == turn for turn in latest), word(place + SIZE - 12))
 
+# Made longer while it is registered, which moves it: all of it is the program's own, then and afterwards.
+library = ctypes.CDLL(None)
+library.malloc.restype = library.realloc.restype = ctypes.c_void_p
+mapped = driver.CU_MEMHOSTREGISTER_DEVICEMAP
+for step in (1, 2):
+    grown = library.malloc(ctypes.c_size_t(SIZE))
+    names(driver.cuMemHostRegister(grown, SIZE // step, mapped))
+    ctypes.memset(grown, step, SIZE)
+    longer = library.realloc(ctypes.c_void_p(grown), ctypes.c_size_t(4 * SIZE))
+    ctypes.memset(longer + SIZE, 3, 3 * SIZE)
+    names(driver.cuMemHostUnregister(grown))
+    child = os.fork()
+    if child == 0:
+        ctypes.memset(longer, 9, 4 * SIZE)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(
+        *({word(longer + at) for at in part} for part in (range(0, SIZE, 4096), range(SIZE, 4 * SIZE, 4096)))
+    )
+
 # A child has what was there when it was forked.
 names(driver.cuMemHostRegister(place, SIZE, 0), launch(store, stream, place, ctypes.c_uint32(1)))
 names(driver.cuStreamSynchronize(stream))
