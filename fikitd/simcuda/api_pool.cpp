@@ -101,7 +101,8 @@ CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t 
     if (pool.managed()) return CUDA_ERROR_NOT_SUPPORTED;
     AllocateCommand command;
     command.properties = pool.properties;
-    command.memory = allocate_graph_memory(driver, stream.context->device, bytes);
+    const int device = pool.on_host() ? stream.context->device : pool.place();
+    command.memory = allocate_graph_memory(driver, device, bytes);
     if (!command.memory) return CUDA_ERROR_OUT_OF_MEMORY;
     *address = command.memory->address;
     return capture_command(driver, stream, std::move(command));

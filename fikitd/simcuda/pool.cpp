@@ -128,7 +128,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     block.address = got;
     block.bytes = bytes;
     block.context = &home_of(context);
-    block.device = context.device;
+    block.device = pool.on_host() ? context.device : pool.place();  // not the stream's
     block.id = driver.next_id++;
     block.pool = &pool;
     block.on_host = pool.on_host();

@@ -124,10 +124,10 @@ CUresult set(Node* node, const CUDA_MEM_FREE_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
-CUresult capture_allocation(uint32_t stream, CUdeviceptr* address, size_t bytes) {
+CUresult capture_allocation(uint32_t stream, Device& device, CUdeviceptr* address, size_t bytes) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return captures.add(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, [&](Node& node) {
-        node.memory = make_graph_memory(device_of(stream), bytes);
+        node.memory = make_graph_memory(device, bytes);
         if (node.memory == nullptr) return false;
         *address = node.memory->address;
         return true;

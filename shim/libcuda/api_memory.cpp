@@ -193,12 +193,12 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
         *address = 0;
         return CUDA_SUCCESS;
     }
-    if (captures.capturing(name))
-        return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
-    if (pool->on_host) return allocate_on_host(address, bytes, pool);
+    const bool captured = captures.capturing(name);
+    if (pool->on_host) return captured ? CUDA_ERROR_NOT_SUPPORTED : allocate_on_host(address, bytes, pool);
     Device& device = process.device(static_cast<unsigned>(pool->device));
-    const CUresult result = process.open(device);
-    return result == CUDA_SUCCESS ? allocate(device, address, bytes, pool) : result;
+    if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
+    return captured ? capture_allocation(name, device, address, bytes)
+                    : allocate(device, address, bytes, pool);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {

@@ -34,7 +34,7 @@ bool free_graph_memory(uint64_t address);
 
 CUresult set(Node* node, CUDA_MEM_ALLOC_NODE_PARAMS* given);
 CUresult set(Node* node, const CUDA_MEM_FREE_NODE_PARAMS* given);
-CUresult capture_allocation(uint32_t stream, CUdeviceptr* address, size_t bytes);
+CUresult capture_allocation(uint32_t stream, Device& device, CUdeviceptr* address, size_t bytes);
 CUresult capture_free(uint32_t stream, CUdeviceptr address);
 
 }  // namespace fikit::shim

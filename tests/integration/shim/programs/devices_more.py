@@ -147,6 +147,19 @@ for ordinal, context in enumerate(contexts):
     print([done(driver.cuPointerGetAttribute(kind, address)) for address in managed])
 print([driver.cuMemFree(address)[0].name for address in managed])
 
+# A pool's memory is its device's, whichever device's stream it is allocated in; so is a captured one's.
+done(driver.cuCtxSetCurrent(contexts[0]))
+stream = done(driver.cuStreamCreate(1))
+for ordinal in range(2):
+    pool = done(driver.cuDeviceGetDefaultMemPool(ordinal))
+    pooled = [done(driver.cuMemAllocFromPoolAsync(64, pool, stream))]
+    done(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    pooled.append(done(driver.cuMemAllocFromPoolAsync(64, pool, stream)))
+    done(driver.cuStreamEndCapture(stream))
+    print(*(done(driver.cuPointerGetAttribute(device_of, address)) for address in pooled))
+    done(driver.cuMemFreeAsync(pooled[0], stream))
+    done(driver.cuStreamSynchronize(stream))
+
 # A wait of the default stream for what is over on the other device comes between what blocking streams do;
 # one for what never was does not.
 events = []
