@@ -49,8 +49,17 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const bool far = known() && ((told / 2 > median && !disturbed) || told < median / 2);
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
+    // One launch in twenty that is longer is out of the window before the next one is in it.
+    if (rare_for > 0 && --rare_for == 0) rare = {};
+    if (known() && own / 2 > median) {
+        rare = {own, rare[0]};
+        rare_for = lately;
+    }
     // What was learnt no longer holds: the kernel has other data now.
-    if (wrong_in_a_row > accidents) recent = undisturbed = wrong_in_a_row = shortest = 0;
+    if (wrong_in_a_row > accidents) {
+        recent = undisturbed = wrong_in_a_row = shortest = rare_for = 0;
+        rare = {};
+    }
     if (disturbed || undisturbed == known_after) {
         durations[recent % window] = told;
         sure[recent % window] = disturbed ? std::min(own, told) : told;
@@ -74,8 +83,11 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     const bool accident =
         known() && recent < window && surely[count - 1] / 2 > median && surely[count - 2] / 2 <= median;
     p95 = std::max(median, surely[count - 1 - accident]);
-    if (count >= mixed_after)  // an accident is not enough
-        mixed = mixed || surely[count - 2] - surely[1] > std::max(mixed_by, surely[1] / 2);
+    if (rare[1] != 0) p95 = std::max({p95, rare[0], rare[1]});
+    if (count >= mixed_after) {  // an accident is not enough
+        const uint32_t longer = std::max(surely[count - 2], std::min(rare[0], rare[1]));
+        mixed = mixed || longer - surely[1] > std::max(mixed_by, surely[1] / 2);
+    }
     // The first one beside nothing counts, whatever those before it were.
     if (shortest == 0 || (undisturbed == 1 && !disturbed))
         shortest = told;
@@ -163,7 +175,9 @@ void KernelEntry::tell() {
 }
 
 void KernelEntry::forget() {
-    samples = recent = undisturbed = median = p95 = shortest = until_sample = wrong = wrong_in_a_row = 0;
+    samples = recent = undisturbed = median = p95 = shortest = until_sample = wrong = wrong_in_a_row =
+        rare_for = 0;
+    rare = {};
     interval = 1;
     gaps = {};
     tell();

@@ -5,7 +5,7 @@
 // A key is (module content, function, grid, block, dynamic shared bytes); the device model is the profile's
 // own (one executor, one device). A launch is measured (a timing event before and after, 4.75 us on the
 // H200) while the key is new, and where that takes no more than a 512th of the kernels' time, until its
-// window is full; then ever more rarely.
+// window is full; then ever more rarely, until one takes far longer.
 #pragma once
 
 #include <algorithm>
@@ -76,6 +76,7 @@ struct KernelEntry {
     static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
     static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often
     static constexpr uint32_t mixed_after = 8, mixed_by = 20'000;  // measured launches; ns
+    static constexpr uint32_t lately = 64;                         // measured launches
 
     uint64_t key = 0;
     KernelShape shape;
@@ -90,6 +91,8 @@ struct KernelEntry {
     uint32_t shortest = 0;  // undisturbed: smoothed over launches beside nothing; the others only lower it
     uint32_t until_sample = 0, interval = 1;
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
+    std::array<uint32_t, 2> rare{};          // of those, the last two that surely were longer; 0: none lately
+    uint32_t rare_for = 0;                   // that is forgotten after so many more that are measured
     bool changed = false;                    // listed in Profile
     bool launched = false;                   // since its place was last wanted
     // Its launches take times that the key does not tell apart: there are entries of what it comes behind.
@@ -118,9 +121,10 @@ struct KernelEntry {
         return true;
     }
     // One launch in so many is measured, at the least. A window that is full tells of the more of them the
-    // longer it took to fill.
+    // longer it took to fill. As long as one that was far longer may come again soon, it is not enough.
     uint32_t rarely() const {
-        return recent < window ? std::clamp(worth / std::max(median, 1u), 1u, rarest) : rarest;
+        const bool enough = recent >= window && (rare_for == 0 || wrong >= varies);
+        return enough ? rarest : std::clamp(worth / std::max(median, 1u), 1u, rarest);
     }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
     // `others`: for so long work of the other side may have kept it from the GPU (beside.hpp): that it lasted

@@ -168,6 +168,31 @@ void the_one_launch_of_a_step_that_lasts_longer_is_found() {
         }
 }
 
+// Of twenty launches of a step one lasts eight times as long: that stays known, though the window holds
+// sixteen; and the key's launches are told apart. Where it happened once it is soon forgotten, not after
+// thousands.
+void what_is_rare_but_comes_again_is_remembered() {
+    KernelEntry entry;
+    uint32_t found = 0, missed = 0;
+    for (uint32_t launch = 0; launch < 60'000; ++launch) {
+        if (found == 0 && entry.rare[1] != 0) found = launch;
+        missed += found != 0 && launch > found && entry.work.longest < 480'000;
+        if (entry.sample_now()) entry.measured(launch % 20 == 13 ? 480'000 : 60'000);
+    }
+    CHECK(found != 0 && found < 4000);
+    CHECK_EQUAL(missed, 0u);
+    CHECK(entry.mixed);
+    KernelEntry once;
+    for (int launch = 0; launch < 20'000; ++launch)
+        if (once.sample_now()) once.measured(60'000);
+    once.measured(480'000);
+    CHECK_EQUAL(once.work.longest, 480'000);
+    for (int launch = 0; launch < 1200; ++launch)
+        if (once.sample_now()) once.measured(60'000);
+    CHECK_EQUAL(once.work.longest, 60'000);
+    CHECK(!once.mixed);
+}
+
 void long_kernels_are_soon_known() {
     KernelEntry entry;
     for (const Nanoseconds duration : {12'900'000, 3'340'000, 3'340'000, 12'900'000, 3'340'000})
@@ -411,6 +436,7 @@ int main(int count, char** arguments) {
         CASE(sampling_becomes_rare),
         CASE(kernels_of_a_step_are_measured_in_different_ones),
         CASE(the_one_launch_of_a_step_that_lasts_longer_is_found),
+        CASE(what_is_rare_but_comes_again_is_remembered),
         CASE(long_kernels_are_soon_known),
         CASE(launches_far_ahead_are_not_all_measured),
         CASE(one_accident_is_not_what_to_expect),
