@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import fikit
 import fikit.trio
 import pytest
 from fikit import errors, place
-from fikit.cuda_errors import describe
+from fikit.cuda_errors import NAMES, describe
 
 PACKAGE = Path(fikit.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -54,6 +56,17 @@ def test_modules_that_do_no_io_and_know_no_native_code() -> None:
 def test_the_place_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIKIT_SOCKET", "/some/where")
     assert place.default_socket() == Path("/some/where")
+
+
+def test_every_cuda_error_has_the_driver_s_name_and_text() -> None:
+    """As a lost GPU's has, which programs meet seldom."""
+    listed = (ROOT / "shim" / "error_texts.hpp").read_text()
+    texts = {
+        name: "".join(re.findall(r'"(.*?)"', text))
+        for name, text in re.findall(r"{(CUDA_ERROR_\w+),\s*(.*?)}", listed, re.DOTALL)
+    }
+    assert dict(NAMES.values()) == texts
+    assert describe(46).startswith("CUDA_ERROR_DEVICE_UNAVAILABLE (46): ")
 
 
 def test_errors_name_call_and_cuda_error() -> None:
