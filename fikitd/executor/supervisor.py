@@ -332,10 +332,10 @@ class Supervisor:
             executor.failure = str(error)
         expected = executor.state == "stopping"
         executor.state = "over"
+        self.executors.pop(executor.executor, None)
         if not expected:
             self._doubt(executor)
         tell("executor_ended", reason=executor.failure, warning=not expected)
-        self.executors.pop(executor.executor, None)
         self._listener.executor_over(executor)
         executor.ready.set()
         executor.ended.set()

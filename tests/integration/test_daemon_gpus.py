@@ -248,6 +248,18 @@ def test_a_gpu_whose_executor_has_failed_attracts_no_work_until_another_serves(
     assert client.ask(p.Show(target=job)).job.gpus == [1]
 
 
+def test_an_executor_that_fails_is_followed_by_another_in_its_place(start: Callable[..., Daemon]) -> None:
+    daemon = start("max_per_gpu = 1")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    client.ask(p.OpenSession(name="first", gpu=1))
+    os.kill(executor_of(events, 1), signal.SIGKILL)
+    assert executor_of(events, 1)
+    while client.ask(p.GetStatus()).gpus[1].executors == 0:
+        pass
+    assert next(each.ok for each in client.ask(p.Doctor()).checks if each.name == "gpu 1")
+
+
 def test_a_job_that_needs_several_gpus_gets_them(start: Callable[..., Daemon]) -> None:
     """Others, each on one of them in turn, would keep it waiting for ever."""
     client = start().client()
