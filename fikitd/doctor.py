@@ -36,7 +36,7 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
             daemon.supervisor.failing.get(device.index),
         )
         if failed is not None:
-            detail += f"; its latest executor {failed.reason}"
+            detail += f"; its latest executor {failed.told()}"
         yield Check(name=f"gpu {device.index}", ok=failed is None, detail=detail)
         ok, detail = library_finding(device)
         yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)

@@ -14,6 +14,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -141,17 +142,16 @@ class Supervisor:
         now = trio.current_time()
         for gpu, failed in self.failing.items():
             if now - failed.tried_at >= TRY_AGAIN_SECONDS:
-                self.failing[gpu] = FailedStart(failed.reason, now)
+                self.failing[gpu] = replace(failed, tried_at=now)
                 self.expect(self._devices[gpu], domain, uid)
 
     def _doubt(self, executor: Executor) -> None:
         """It has failed: whether the GPU is there is known once another serves. Jobs wait for that."""
         gpu, has_served = executor.device.index, executor.description is not None
         if not has_served or not self.on(gpu):
-            what = "failed" if has_served else "did not start"
             before = self.failing.get(gpu)  # what fails for once is tried again at once
             tried_at = -math.inf if before is None else before.tried_at
-            self.failing[gpu] = FailedStart(f"{what}: {executor.failure}", tried_at)
+            self.failing[gpu] = FailedStart(executor.failure, tried_at, None if has_served else executor.log)
         if has_served and executor.uid is not None:
             self.expect(executor.device, users_domain(executor.uid), executor.uid)
 

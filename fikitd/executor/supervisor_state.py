@@ -22,6 +22,7 @@ from fikitd.executor.connection import ExecutorConnection, Kind, Silent
 from fikitd.executor.messages import Ask, AttachedSessions, Description, ListAttached, SessionEnded
 from fikitd.process_times import processor_waits
 from fikitd.processes import Process
+from fikitd.quote import quoted
 
 ASK_SECONDS: Final = 10.0
 STARVED_SHARE: Final = 0.5
@@ -145,6 +146,16 @@ class FailedStart:
     reason: str
     tried_at: float
     """On trio's clock."""
+    log: Path | None
+    """Where it says why; None: it has served, and it may say what is its user's."""
+
+    def told(self) -> str:
+        """What the operator needs to know. Blocking."""
+        return (
+            f"failed: {self.reason}"
+            if self.log is None
+            else f"did not start: {self.reason}{quoted(self.log)}"
+        )
 
 
 class Listener(Protocol):

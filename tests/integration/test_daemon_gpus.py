@@ -128,7 +128,7 @@ def broken(stopped_daemon: Daemon) -> Path:
     broken = stopped_daemon.place / "broken"
     broken.touch()
     command = stopped_daemon.place / "executor"
-    refusing = f'case "$*" in *"--gpu 1 "*) test ! -e {broken} || exit 1;; esac'
+    refusing = f'case "$*" in *"--gpu 1 "*) test ! -e {broken} || {{ echo it is lost >&2; exit 1; }};; esac'
     command.write_text(f'#!/bin/sh\n{refusing}\nexec {sys.executable} {DOUBLE} "$@"\n')
     command.chmod(0o755)
     double = f"command = [{sys.executable!r}, {str(DOUBLE)!r}]"
@@ -202,6 +202,11 @@ def test_jobs_wait_for_a_gpu_where_no_executor_starts(stopped_daemon: Daemon, br
         while (now := client.ask(p.Show(target=job)).job).reason == "" and now.state == "queued":
             pass
         assert (now.state, now.reason) == ("queued", "no executor starts on GPU 1")
+    finding = next(each for each in client.ask(p.Doctor()).checks if each.name == "gpu 1")
+    assert (finding.ok, finding.detail.endswith("did not start: its process has ended\n  it is lost")) == (
+        False,
+        True,
+    )
     broken.unlink()
     for job in waits:
         until(events, kind="job_started", job=job)
@@ -211,7 +216,7 @@ def test_what_fails_for_once_is_tried_again_at_once(stopped_daemon: Daemon, brok
     """As an executor that finds no memory just then: jobs are not kept for a minute by that."""
     stopped_daemon.prologue = ""
     command = stopped_daemon.place / "executor"
-    command.write_text(command.read_text().replace("|| exit 1", f"|| {{ rm {broken}; exit 1; }}"))
+    command.write_text(command.read_text().replace("exit 1", f"rm {broken}; exit 1"))
     daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
     client, events = daemon.client(), daemon.client()
     events.subscribe()
