@@ -55,7 +55,7 @@ from fikitd.notify import notify
 from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
-from fikitd.scarcity import in_thread, once_there_is_room
+from fikitd.scarcity import in_thread
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
@@ -316,9 +316,7 @@ class Supervisor:
                 isolated = domain_owner(executor.domain) is None
                 shared = {} if isolated else self._shared()
                 more = {**await compiled_code(self._state, executor.uid), **shared}
-                executor.process = await once_there_is_room(
-                    lambda: start(executor, self._settings(), self._scheduling(), more)
-                )
+                executor.process = await start(executor, self._settings(), self._scheduling(), more)
                 if executor.state == "stopping":
                     executor.process.send(9)
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)

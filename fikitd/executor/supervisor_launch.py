@@ -21,7 +21,7 @@ from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.launch import Launch, launch
 from fikitd.processes import Process
-from fikitd.scarcity import in_thread
+from fikitd.scarcity import in_thread, once_there_is_room
 from fikitd.scheduling.settings import SchedulingSection
 
 FIRST_RETRY_SECONDS: Final = 0.005
@@ -76,7 +76,10 @@ async def start(
     scheduling: SchedulingSection,
     more: Mapping[str, str],
 ) -> Process:
-    """Start the process, with what more it needs in its environment. Raises OSError."""
+    """Start the process, once there may be one more, with what more it needs in its environment.
+
+    Raises OSError. What keeps it from that is told as its failure meanwhile.
+    """
     command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
@@ -94,7 +97,19 @@ async def start(
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
     unit = f"fikitd-executor-{executor.executor}"
     environment = {**executor.device.environment, **more}
-    return await launch(Launch(unit, apart([*command, *options]), executor.log, environment))
+    what = Launch(unit, apart([*command, *options]), executor.log, environment)
+
+    async def begin() -> Process:
+        try:
+            process = await launch(what)
+        except OSError as error:
+            executor.failure = executor.failure or str(error)
+            raise
+        if executor.state == "starting":
+            executor.failure = ""
+        return process
+
+    return await once_there_is_room(begin)
 
 
 async def connect(path: Path, *, listens: bool = False) -> ExecutorConnection:

@@ -10,7 +10,7 @@ import pytest
 from fikit import protocol as p
 
 from fikitd.jobs import files
-from tests.integration.conftest import Daemon, of_a_runner
+from tests.integration.conftest import SETTINGS, Daemon, of_a_runner
 from tests.integration.test_daemon_jobs import submit, wait_for
 
 REFUSED = """
@@ -44,6 +44,22 @@ def test_jobs_whose_runners_cannot_be_started_wait(stopped_daemon: Daemon) -> No
         assert client.ask(p.Show(target=job)).job.ended_unix is None
     full.unlink()
     assert [wait_for(client, job).exit_code for job in jobs] == [3, 3, 3]
+
+
+def test_who_wants_a_session_is_told_what_there_is_none_for(stopped_daemon: Daemon) -> None:
+    full = stopped_daemon.place / "full"
+    patch = f"full = {str(full)!r}\n{REFUSED}\nsubprocess.Popen = refused(subprocess.Popen)"
+    patch += "\nimport fikitd.executor.supervisor as s; s.STOP_SECONDS = 0.0"
+    stopped_daemon.prologue = f"exec({patch!r}); "
+    settings = SETTINGS.replace("[executor]", "[executor]\nstart_seconds = 2.0")
+    stopped_daemon.configure(settings=settings)
+    client = stopped_daemon.start().client()
+    full.touch()
+    refused = client.ask(p.OpenSession(name="unlucky"))
+    assert "did not start: [Errno 11] Resource temporarily unavailable" in refused.message
+    full.unlink()
+    while not isinstance(client.ask(p.OpenSession(name="next")), p.SessionOpened):
+        pass
 
 
 @pytest.mark.parametrize(("killed", "code"), [(False, 3), (True, 143)])
