@@ -62,6 +62,8 @@ class Daemon:
     """After SIGTERM; there is no way back."""
     taken_over: trio.Event = field(default_factory=trio.Event)
     """What an earlier daemon left is known, executors and jobs: before, nobody could end it."""
+    reloaded: trio.Event = field(default_factory=trio.Event)
+    """Settings are taken over; then there is another, for the next time."""
     stopping: bool = False
     """The drain after SIGTERM is over: executors are being stopped."""
     version: str = __version__

@@ -18,7 +18,8 @@ async def keep_books(daemon: Daemon) -> None:
     """For ever. A disk that refuses is reported, and tried again next time."""
     log = structlog.get_logger()
     while True:
-        await trio.sleep(daemon.configuration.profiles.interval_seconds)
+        with trio.move_on_after(daemon.configuration.profiles.interval_seconds):
+            await daemon.reloaded.wait()  # to another interval, maybe
         await daemon.profiles.collect()
         try:
             await daemon.save()

@@ -55,6 +55,8 @@ async def reload(daemon: Daemon, file: Path | None, one_by_one: trio.Lock) -> No
         else:
             daemon.configuration, left = configuration_files.taken_over(daemon.configuration, loaded)
             log.set_up(loaded.daemon.log_level)
+            daemon.reloaded.set()
+            daemon.reloaded = trio.Event()
             daemon.events.tell("reloaded", warning=bool(left), needs_restart=left)
             daemon.jobs.wake()
         notify("READY=1")

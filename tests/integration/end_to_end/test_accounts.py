@@ -151,6 +151,32 @@ def test_usage_of_a_lost_executor_is_as_old_as_the_books(stopped_daemon: Daemon,
     assert launches(stopped_daemon.client()) == 37
 
 
+def test_a_reload_to_a_shorter_interval_does_not_wait_for_the_end_of_the_longer(
+    stopped_daemon: Daemon, program: Program
+) -> None:
+    stopped_daemon.configure("[profiles]\ninterval_seconds = 3600.0\n")
+    process = stopped_daemon.start().process
+    client = stopped_daemon.client()
+    client.subscribe()
+    worker = program(WORKER)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    executor = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
+    other = stopped_daemon.client()
+    while launches(other) != 37:
+        threading.Event().wait(0.05)
+    stopped_daemon.configure("[profiles]\ninterval_seconds = 0.2\n")
+    assert process is not None
+    process.send_signal(signal.SIGHUP)
+    while client.receive()[1].kind != "reloaded":
+        pass
+    threading.Event().wait(0.5)  # more than twice the interval
+    stopped_daemon.stop(signal.SIGKILL)
+    os.kill(executor, signal.SIGKILL)
+    stopped_daemon.start()
+    assert launches(stopped_daemon.client()) == 37
+
+
 def fill(session: fikit.Session, held: list[fikit.Memory]) -> None:
     while True:
         try:
