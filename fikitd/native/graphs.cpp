@@ -305,6 +305,8 @@ CUresult ProgramCalls::graph_destroy(const fikit_request_graph_destroy& request,
 CUresult ProgramCalls::condition_create(const fikit_request_condition_create& request,
                                         fikit_reply_condition_create& reply) {
     if (request.conditions == 0 || request.conditions >= FIKIT_MAX_GRAPHS) return CUDA_ERROR_INVALID_VALUE;
+    if (session_.graph_bytes.load() + node_bytes > core_.settings_.most_graph_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     auto found = session_.conditions.find(request.conditions);
     if (found == session_.conditions.end()) {
         CUgraph graph = nullptr;
@@ -318,7 +320,8 @@ CUresult ProgramCalls::condition_create(const fikit_request_condition_create& re
     const CUresult result = driver_.cuGraphConditionalHandleCreate_(
         &condition, found->second.graph, core_.context_, request.initial, request.flags);
     reply.condition = condition;
-    if (result == CUDA_SUCCESS) found->second.values.insert(condition);
+    if (result == CUDA_SUCCESS && found->second.values.insert(condition).second)
+        session_.graph_bytes += node_bytes;
     return result;
 }
 
@@ -327,7 +330,7 @@ CUresult ProgramCalls::conditions_destroy(const fikit_request_conditions_destroy
     const auto found = session_.conditions.find(request.conditions);
     if (found == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
     driver_.cuGraphDestroy_(found->second.graph);
-    session_.graph_bytes -= found->second.bytes;
+    session_.graph_bytes -= found->second.bytes + found->second.values.size() * node_bytes;
     keep_image(session_, found->second, {});
     session_.conditions.erase(found);
     return CUDA_SUCCESS;

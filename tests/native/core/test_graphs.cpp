@@ -206,7 +206,7 @@ void images_are_not_believed() {
 // The driver keeps them in the executor, whose memory is everybody's.
 void graphs_take_so_much_of_the_host_s_memory() {
     Settings settings = hand_turned();
-    settings.most_graph_bytes = 10'000;
+    settings.most_graph_bytes = 10'500;
     Rig rig(settings);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     const auto before = null_driver::live();
@@ -263,6 +263,23 @@ void graphs_take_so_much_of_the_host_s_memory() {
     create(rig, tenant, image, CUDA_ERROR_OUT_OF_MEMORY);
     rig.while_turning([&] { CHECK_EQUAL(tenant->conditions_destroy(first), 0); });
     create(rig, tenant, image);
+    // And so do conditions.
+    const auto many = [&](Tenant& of) {
+        Status status = 0;
+        std::vector<uint32_t> numbers;
+        rig.while_turning([&] {
+            for (uint32_t number = 0; status == 0 && numbers.size() < 100; number = 0) {
+                status = of->condition_create(number, 0, 0, condition);
+                if (status == 0) numbers.push_back(number);
+            }
+            for (const uint32_t number : numbers) CHECK_EQUAL(of->conditions_destroy(number), 0);
+        });
+        CHECK_EQUAL(status, CUDA_ERROR_OUT_OF_MEMORY);
+        return numbers.size();
+    };
+    const size_t room = many(other);
+    CHECK(room > 10 && room < 50);
+    CHECK_EQUAL(many(other), room);
 }
 
 // A condition is a number to the driver, too, and any session could name it.
