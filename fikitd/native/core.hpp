@@ -63,9 +63,9 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;    // pinned memory of one session
     uint32_t in_flight_limit = most_in_flight;  // steps of one session
     // A session's entries in the executor's tables, which no quota counts.
-    size_t most_buffers = 1u << 20;   // allocations, mappings and the like
-    size_t most_reserved = 1u << 16;  // ranges of addresses
-    uint64_t most_graph_bytes = 2ull << 30;
+    size_t most_buffers = 1u << 20;     // allocations, mappings and the like
+    size_t most_reserved = 1u << 16;    // ranges of addresses
+    uint64_t graph_bytes = 2u << 30;    // of the host's memory, that its graphs take
     size_t remembered_sessions = 4096;  // that are over, whose names a trace can still tell
     uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
     Nanoseconds keep_ns = 100'000'000;  // at most so long

@@ -274,7 +274,7 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
     }
     GraphBuilder builder(driver_, core_.context_, session_,
                          request.conditions != 0 ? &conditions->second : nullptr,
-                         core_.settings_.most_graph_bytes);
+                         core_.settings_.graph_bytes);
     const CUresult result = builder.build(image);
     if (result != CUDA_SUCCESS) return result;
     SessionGraph& made = builder.made;
@@ -305,7 +305,7 @@ CUresult ProgramCalls::graph_destroy(const fikit_request_graph_destroy& request,
 CUresult ProgramCalls::condition_create(const fikit_request_condition_create& request,
                                         fikit_reply_condition_create& reply) {
     if (request.conditions == 0 || request.conditions >= FIKIT_MAX_GRAPHS) return CUDA_ERROR_INVALID_VALUE;
-    if (session_.graph_bytes.load() + node_bytes > core_.settings_.most_graph_bytes)
+    if (session_.graph_bytes.load() + node_bytes > core_.settings_.graph_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     auto found = session_.conditions.find(request.conditions);
     if (found == session_.conditions.end()) {

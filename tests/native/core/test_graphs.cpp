@@ -206,7 +206,7 @@ void images_are_not_believed() {
 // The driver keeps them in the executor, whose memory is everybody's.
 void graphs_take_so_much_of_the_host_s_memory() {
     Settings settings = hand_turned();
-    settings.most_graph_bytes = 10'500;
+    settings.graph_bytes = 10'500;
     Rig rig(settings);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     const auto before = null_driver::live();
