@@ -33,7 +33,8 @@ void Fikit::discharge(unsigned session) {
         return;
     }
     statistics_[session] = statistics(session);
-    used_ &= ~(1u << (places_[session] - highs_.data()));
+    used_ &= ~bit_of(*places_[session]);
+    surprises_.told(bit_of(*places_[session]), 0);
     places_[session] = nullptr;
 }
 
@@ -201,16 +202,15 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now,
     if (--runs_ > 0 && first) running(0).plan.end = last_over_ + running(0).plan.adds;
 }
 
-// An operation lasted far longer than its profile has seen: for the next launches of its key that is what
-// counts.
+// An operation lasted far longer than its profile has seen.
 void Fikit::surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted) {
     ++statistics_[session].surprises;
     const double factor = static_cast<double>(lasted) / static_cast<double>(running.longest);
     const auto base = static_cast<double>(std::max(work.longest, work.expected));
-    Surprise& surprise = surprises_[work.key % surprises_.size()];
-    const bool again = surprise.key == work.key && surprise.since < soon * surprise.counts;
-    surprise = {work.key, static_cast<Nanoseconds>(base * factor), 0,
-                again ? std::min(2 * surprise.counts, most_surprised) : least_surprised};
+    unsigned beside = 0;
+    for (unsigned left = used_; left != 0; left &= left - 1)
+        if (const High& high = highs_[std::countr_zero(left)]; high.outstanding > 0) beside |= bit_of(high);
+    surprises_.surprised(work.key, lasted, static_cast<Nanoseconds>(base * factor), beside);
 }
 
 void Fikit::held(unsigned session, Nanoseconds time) {
@@ -224,13 +224,12 @@ void Fikit::held(unsigned session, Nanoseconds time) {
 void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
     Levels::arrived(session, work, now);
     guests_[session] = {};
-    Surprise& surprise = surprises_[work.key % surprises_.size()];
-    if (surprise.key != work.key || surprise.since++ >= surprise.counts) return;
+    const Nanoseconds longest = surprises_.arrived(work.key);
     Work& head = sessions_[session].head;
-    if (surprise.longest <= head.longest) return;
-    const double times = static_cast<double>(surprise.longest) / std::max(1.0, double(head.longest));
+    if (longest <= head.longest) return;
+    const double times = static_cast<double>(longest) / std::max(1.0, double(head.longest));
     head.block = std::max(head.block, static_cast<Nanoseconds>(times * static_cast<double>(head.block)));
-    head.longest = surprise.longest;
+    head.longest = longest;
 }
 
 // The session has what it waited for, the launches up to a position: what it is late by, it was delayed by.
@@ -254,6 +253,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
         }
         delays.worst = std::max(delays.worst, late);
     }
+    surprises_.told(bit_of(high), high.end - high.alone);
     high.alone = high.end;                  // it is over
     high.guessed = high.beside ? late : 0;  // beside nothing the host may have made it late
     // Of who tells of it, the gap behind has varied by that, and so may the next one.

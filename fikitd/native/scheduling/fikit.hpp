@@ -108,7 +108,7 @@
 //               kept it from the GPU meanwhile, counts as that long for the next launches of its key,
 //               whatever the profile says: lengths that alternate, or lie, are corrected at once. For 4 the
 //               first time, since GPU and host have accidents, too; for twice as many, up to 128, each time
-//               that it is soon again.
+//               that it is soon again. Taken back, if high work in flight then was not late by it.
 //   blame       for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
@@ -119,6 +119,7 @@
 #include "outlasted.hpp"
 #include "queue.hpp"
 #include "sequence.hpp"
+#include "surprises.hpp"
 
 namespace fikit::scheduling {
 
@@ -197,8 +198,6 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds near_part = 8, least_near = 30'000;
     static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
     static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
-    static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
-    static constexpr uint32_t soon = 16;                                  // times as many
     static constexpr double least_trust = 0.02, first_trust = 0.5, most_trust = 0.95;
     static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
@@ -333,11 +332,6 @@ class Fikit final : public Levels {
         Nanoseconds look_at = 0;  // it is not looked at again before
         Nanoseconds since = 0;    // it would have gone if it had fitted; 0: it has not come to that
     };
-    struct Surprise {
-        uint64_t key = 0;
-        Nanoseconds longest = 0;
-        uint32_t since = 0, counts = 0;  // launches of its key; for so many it counts
-    };
     template <bool any>
     struct Course;
     // When what could have ended at `foreseen` did: what nobody saw in time is not late for that.
@@ -355,6 +349,7 @@ class Fikit final : public Levels {
     };
 
     High* high_of(unsigned session) { return places_[session]; }
+    unsigned bit_of(const High& high) const { return 1u << (&high - highs_.data()); }
     // What is in flight, the oldest first.
     Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
@@ -477,7 +472,7 @@ class Fikit final : public Levels {
     std::array<Guest, max_sessions> guests_{};
     std::array<Nanoseconds, max_sessions> spared_{};  // the program, by each launch
     std::array<Own, max_sessions> own_{};
-    std::array<Surprise, 512> surprises_{};
+    Surprises surprises_;
     Interference interference_;
     Outlasted outlasted_;
     std::array<Running, operations> running_{};

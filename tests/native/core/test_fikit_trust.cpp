@@ -339,9 +339,45 @@ void what_may_come_before_the_last_launch_leaves_room_for_it() {
     CHECK(takes_all_sms(10 * us, 55 * us, 15 * us, 60 * us, 65 * us));
 }
 
+// What is in flight of a high session when a kernel is over that lasted far longer than ever may have kept it
+// from the GPU, or have waited for it: that session's being late tells, once it has what it waits for.
+void a_kernel_that_high_work_kept_waiting_is_no_longer_for_that() {
+    const auto goes_after = [](Nanoseconds high_takes, bool closed = false) {
+        const auto policy = make_policy("fikit", with_partitions());
+        for (unsigned session = 0; session < 2; ++session)
+            policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+        Work low = large();
+        low.gated = true;
+        const Work high = small(30 * ms);
+        Nanoseconds now = ms;
+        for (int step = 0; step < 40; ++step) {
+            policy->issued(0, high, now);
+            if (step == 30) policy->issued(1, low, now);
+            if (step == 30) policy->completed(1, low, 0, now + 29 * ms, now + 29 * ms, 0);
+            if (step == 30 && closed) break;
+            policy->completed(0, high, 0, now += (step == 30 ? high_takes : 30 * ms) + Sequence::latency);
+            policy->awaited(0, false, now);
+            now += 5 * ms;
+            if (step == 30) break;
+        }
+        CHECK_EQUAL(policy->statistics(1).surprises, 1u);
+        if (closed) policy->closed(0, now += 30 * ms);
+        policy->opened(2, 0, 1, now);
+        policy->issued(2, small(5 * us), now);
+        policy->completed(2, small(5 * us), 0, now + 10 * us);
+        policy->arrived(1, low, now + 10 * us);
+        const Decision decision = policy->decide(now + 10 * us);
+        return decision.verdict == Verdict::whole;
+    };
+    CHECK(goes_after(30 * ms));
+    CHECK(!goes_after(59 * ms));
+    CHECK(goes_after(30 * ms, true));
+}
+
 }  // namespace
 
 int main() {
+    a_kernel_that_high_work_kept_waiting_is_no_longer_for_that();
     an_accident_is_hardly_interference();
     accidents_do_not_shut_the_low_side_out();
     what_was_late_before_the_first_wait_is_forgotten();
