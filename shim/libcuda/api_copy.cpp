@@ -81,7 +81,8 @@ CUresult await_writers(uint64_t from, uint32_t stream) {
     Producer& producer = producer_of(stream);
     Range range;
     if (!producer.functions_left()) return CUDA_SUCCESS;
-    if (ranges.find(from, range) && (range.handle != 0 || make_reachable(from))) return CUDA_SUCCESS;
+    if (ranges.find(from, range) && (range.handle != 0 || make_reachable(from, device_of(stream))))
+        return CUDA_SUCCESS;
     return result_of(producer.stream_reach(stream_number(stream)));
 }
 

@@ -53,8 +53,8 @@ bool is_mapped(const Range& range) {
 
 // Registered memory that is a file's, and shared, is one that the executor maps as well: the GPU reaches it,
 // at its own address, or at another one where the executor has something else there.
-CUresult share(Reached& reached, int file, uint64_t offset) {
-    reached.device = &current_device();
+CUresult share(Reached& reached, int file, uint64_t offset, Device& device) {
+    reached.device = &device;
     HostBuffer buffer{};
     const Status status = reached.device->producer->host_register(
         reinterpret_cast<const uint8_t*>(reached.first), reached.bytes, file, offset, reached.handle, buffer);
@@ -68,7 +68,7 @@ CUresult share_file(Range& range) {
     if (are_adopted(reached.first, reached.bytes)) return CUDA_ERROR_NOT_SUPPORTED;
     const SharedFile file(reached.first, reached.bytes);
     if (!file) return CUDA_ERROR_NOT_SUPPORTED;
-    const CUresult result = share(reached, file.descriptor(), file.offset());
+    const CUresult result = share(reached, file.descriptor(), file.offset(), current_device());
     if (result != CUDA_SUCCESS) return result;
     const Range again = {.address = reached.device_address,
                          .bytes = reached.bytes,
@@ -114,27 +114,37 @@ void note_unreached(const Range& range) {
 
 uint64_t unreached_begin = UINT64_MAX, unreached_end = 0;
 
-bool is_unreached(uint64_t address) {
+// Registered memory that lies within the bounds of what kernels have not reached.
+static bool was_unreached(uint64_t address, Range& range) {
     if (address < load_relaxed(unreached_begin) || address >= load_relaxed(unreached_end)) return false;
+    return ranges.find(address, range) && range.kind == Range::Kind::registered;
+}
+
+bool is_unreached(uint64_t address) {
     Range range;
-    return ranges.find(address, range) && range.kind == Range::Kind::registered &&
-           (range.handle == 0 || range.device_address != range.address);
+    return was_unreached(address, range) && (range.handle == 0 || range.device_address != range.address);
+}
+
+bool is_unreached(uint64_t address, unsigned device) {
+    Range range;
+    return was_unreached(address, range) &&
+           (range.handle == 0 || range.device_address != range.address || range.device != device);
 }
 
 // Private memory is shared when the program says that the GPU is to reach it, or when a kernel, or a stream,
 // is first given its address; and only if the executor can have it there, too. Of what is copied alone
 // nothing need change.
-bool make_reachable(uint64_t address) {
+bool make_reachable(uint64_t address, Device& device) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const Uncancelled whole;
     const Locked lock(mutex);
     Range range;
     Reached reached;
-    if (!is_unreached(address)) return true;
+    if (!is_unreached(address, static_cast<unsigned>(device.ordinal))) return true;
     if (!find_pages(address, reached)) return false;
     const int file = adopt_pages(reached.first, reached.bytes);
     if (file < 0) return false;
-    const CUresult result = share(reached, file, 0);
+    const CUresult result = share(reached, file, 0, device);
     close(file);
     const bool shared = result == CUDA_SUCCESS && reached.device_address == reached.first;
     const uint64_t end = reached.first + reached.bytes;
@@ -296,6 +306,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .bytes = bytes,
              .flags = flags,
              .kind = Range::Kind::registered,
+             .device = static_cast<uint8_t>(current_device().ordinal),
              .context = thread.home()};
     if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
     // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
@@ -308,7 +319,8 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     }
     // Kernels may find it in memory, where nobody sees it; and the fault of one that does not would end other
     // programs, too.
-    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0 || range.handle != 0 || make_reachable(at))
+    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0 || range.handle != 0 ||
+        make_reachable(at, current_device()))
         return CUDA_SUCCESS;
     cuMemHostUnregister(address);
     return not_served("cuMemHostRegister_v2");
@@ -337,7 +349,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
     if (!ranges.find(at, range) || (range.on_device() && !is_usable_mapping(range)) ||
         range.device_address == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (is_unreached(at)) make_reachable(at);
+    if (is_unreached(at)) make_reachable(at, current_device());
     // Of a mapping it tells the beginning.
     *device = range.device_address + (range.on_device() ? 0 : at - range.address);
     return CUDA_SUCCESS;

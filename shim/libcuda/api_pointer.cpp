@@ -55,7 +55,10 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
             return give(into, range.id);
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-            return give(into, int{range.device});
+            // Registered memory is where it was registered, whichever device's kernels have come to reach it.
+            return give(into, range.kind == Range::Kind::registered && range.context != nullptr
+                                  ? range.context->device->ordinal
+                                  : int{range.device});
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE: {
             // Of a mapping, the whole reservation.

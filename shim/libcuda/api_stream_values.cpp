@@ -29,7 +29,7 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, Owner& owne
         return false;
     value.address = address;
     const bool registered = range.kind == Range::Kind::registered;
-    if (registered && make_reachable(address)) ranges.find(address, range);
+    if (registered && make_reachable(address, current_device())) ranges.find(address, range);
     owner = {range.device, range.kind == Range::Kind::managed || range.pool != nullptr};
     if (range.host_pooled()) return false;
     // What is registered is no memory of the GPU's here where the executor does not map it, too.

@@ -24,7 +24,8 @@ extern uint64_t unreached_begin, unreached_end;
 // Whether a kernel is not to be given that address, lest it end other programs by its fault; unless it can be
 // made one that kernels reach.
 bool is_unreached(uint64_t address);
-bool make_reachable(uint64_t address);
+bool is_unreached(uint64_t address, unsigned device);  // by that one's kernels
+bool make_reachable(uint64_t address, Device& device);
 // What was said of managed memory that is no more.
 void forget(ManagedAdvice* advice);
 

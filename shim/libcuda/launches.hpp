@@ -87,7 +87,8 @@ template <class Given>
     for (uint32_t i = 0; i < function.eights; ++i) {
         uint64_t value = 0;
         if (const void* const at = given.at(function.places[i])) memcpy(&value, at, sizeof value);
-        if (is_unreached(value) && !make_reachable(value)) return true;
+        if (is_unreached(value, function.device) && !make_reachable(value, process.device(function.device)))
+            return true;
     }
     return false;
 }

@@ -1,6 +1,7 @@
 """The same library, graphs, pools and mapped memory on each of two devices; what does not go across them."""
 
 import ctypes
+import mmap
 import threading
 import time
 
@@ -159,6 +160,21 @@ for ordinal in range(2):
     print(*(done(driver.cuPointerGetAttribute(device_of, address)) for address in pooled))
     done(driver.cuMemFreeAsync(pooled[0], stream))
     done(driver.cuStreamSynchronize(stream))
+
+# Registered memory is reached by the kernels that are given it, whichever device is current.
+for ordinal in range(2):
+    for other in range(2):
+        done(driver.cuCtxSetCurrent(contexts[other]))
+        stream = done(driver.cuStreamCreate(1))
+        inside = done(driver.cuModuleGetFunction(done(driver.cuModuleLoadData(KERNELS)), b"increment"))
+        done(driver.cuCtxSetCurrent(contexts[ordinal]))
+        private = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(private))
+        done(driver.cuMemHostRegister(address, 4096, 0))
+        add(inside, driver.CUdeviceptr(address), stream)
+        done(driver.cuStreamSynchronize(stream))
+        print(private[0], done(driver.cuPointerGetAttribute(device_of, address)))
+        done(driver.cuMemHostUnregister(address))
 
 # A wait of the default stream for what is over on the other device comes between what blocking streams do;
 # one for what never was does not.
