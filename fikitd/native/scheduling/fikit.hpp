@@ -38,7 +38,7 @@
 //   interference  What launches of a high session take beside others' work on top of waiting for SMs (caches,
 //               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
-//               beside (`Work::shortest`).
+//               beside (`Work::shortest`). Copies over the link disturb nobody.
 //   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
 //               (outlasted.hpp): it goes where steps were late by less than the bound, less what the session
 //               has to catch up with. To be measured, it goes where no more than one and a half times the

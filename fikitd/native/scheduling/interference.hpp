@@ -40,6 +40,7 @@ class Interference {
         return seen ? pair.share * guest.sms : guest.share;
     }
     void learn(uint64_t kernel, const Guest& from, float share) {
+        if (from.name == 0) return;
         share = std::min(share / from.sms, most);
         Learnt& any = guests_[from.name >> (64 - guest_bits)];
         if (any.guest != from.name) any = {from.name, 0, 0, 0};

@@ -29,7 +29,9 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
         }
     }
     plan.everywhere = plan.held == all && plan.taken == plan.of;
-    plan.guest = interference_.guest(work.key, sms, all);
+    // A copy over the link takes no multiprocessors, and next to nothing of the memory's bandwidth.
+    const bool disturbs = computes(work.engine) || work.engine == Engine::on_device;
+    plan.guest = disturbs ? interference_.guest(work.key, sms, all) : Interference::Guest{};
     const Nanoseconds soonest = now + Sequence::latency;
     const Own& mine = own_[session];
     const Nanoseconds behind = std::max(soonest, busy),

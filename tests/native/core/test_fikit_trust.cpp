@@ -339,6 +339,41 @@ void what_may_come_before_the_last_launch_leaves_room_for_it() {
     CHECK(takes_all_sms(10 * us, 55 * us, 15 * us, 60 * us, 65 * us));
 }
 
+// A kernel that takes five times as long with other data is not disturbed by copies over the link, which are
+// in flight all the time.
+void copies_over_the_link_disturb_no_kernel() {
+    const auto goes = [](Engine engine) {
+        const auto policy = make_policy("fikit", {});
+        for (unsigned session = 0; session < 2; ++session)
+            policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+        Work low = small(ms);
+        low.engine = engine;
+        low.gated = true;
+        low.blocks = 1;
+        low.key = engine == Engine::kernel ? 7 : 0;
+        Work high = small(20 * us);
+        Nanoseconds now = ms;
+        for (int step = 0; step < 64; ++step) {
+            policy->issued(1, low, now);
+            for (unsigned number = 0; number < 10; ++number) {
+                high.key = 100 + number;
+                policy->issued(0, high, now += 30 * us);
+                now += (number == 9 ? 100 * us : 20 * us) + Sequence::latency + 3 * us;
+                policy->completed(0, high, 0, now);
+            }
+            policy->awaited(0, false, now);
+            policy->completed(1, low, 0, now += 700 * us);
+            now += 100 * us;
+        }
+        high.key = 100;
+        policy->issued(0, high, now);
+        policy->arrived(1, low, now);
+        return policy->decide(now).verdict == Verdict::whole;
+    };
+    CHECK(goes(Engine::to_device) && goes(Engine::to_host));
+    CHECK(!goes(Engine::kernel));
+}
+
 // What is in flight of a high session when a kernel is over that lasted far longer than ever may have kept it
 // from the GPU, or have waited for it: that session's being late tells, once it has what it waits for.
 void a_kernel_that_high_work_kept_waiting_is_no_longer_for_that() {
@@ -377,6 +412,7 @@ void a_kernel_that_high_work_kept_waiting_is_no_longer_for_that() {
 }  // namespace
 
 int main() {
+    copies_over_the_link_disturb_no_kernel();
     a_kernel_that_high_work_kept_waiting_is_no_longer_for_that();
     an_accident_is_hardly_interference();
     accidents_do_not_shut_the_low_side_out();
