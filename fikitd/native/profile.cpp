@@ -135,11 +135,9 @@ void KernelEntry::is_part_of(KernelEntry& all) {
 // a long kernel in each step every seventh would always be the same one. Every so many as a prime has each in
 // turn, unless there are as many or a multiple of that: another prime has those.
 void KernelEntry::sample_again() {
-    static constexpr auto primes =
-        std::to_array<uint16_t>({2,  3,  5,  7,  11, 13,  17,  19,  23,  29,  31,  37,  43,
-                                 53, 61, 71, 83, 97, 113, 131, 151, 173, 197, 223, 257, 263});
+    static constexpr std::array<uint16_t, 11> primes = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31};
     until_sample = known() ? std::max(interval, std::min(apart, rarely())) : interval;
-    if (!known() || until_sample <= 1) return;
+    if (!known() || until_sample >= apart || until_sample <= 1) return;
     size_t at = 0;
     while (at + 2 < primes.size() && primes[at + 1] <= until_sample + 1) ++at;
     at += recent < window / 2;

@@ -1,6 +1,5 @@
 // What is known of kernels: durations as they were measured, by themselves and beside others' work, the gaps
 // behind them, and whose place a new one takes.
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -174,23 +173,6 @@ void the_one_launch_of_a_step_that_lasts_longer_is_found() {
             for (int launch = 0; launch < 20 * launches; ++launch)
                 if (entry.sample_now()) entry.measured(launch % launches == longer ? 1'400'000 : 400'000);
             CHECK(entry.mixed || entry.work.longest == 1'400'000);
-        }
-}
-
-// Also where a step launches a kernel as often as one of so many is measured, or a part or a multiple of
-// that: it is not always the same few.
-void launches_of_a_step_are_measured_in_turn() {
-    for (const auto& [takes, spacing] :
-         {std::pair{73'000, 36u}, {40'000, 65u}, {26'000, 99u}, {20'000, 129u}})
-        for (const uint32_t launches : {spacing / 3, spacing, 2 * spacing}) {
-            KernelEntry entry;
-            std::set<uint32_t> places;
-            for (uint32_t launch = 0; entry.samples < KernelEntry::window; ++launch)
-                if (entry.sample_now()) {
-                    entry.measured(takes);
-                    places.insert(launch % launches);
-                }
-            CHECK(places.size() > 10);
         }
 }
 
@@ -462,7 +444,6 @@ int main(int count, char** arguments) {
         CASE(sampling_becomes_rare),
         CASE(kernels_of_a_step_are_measured_in_different_ones),
         CASE(the_one_launch_of_a_step_that_lasts_longer_is_found),
-        CASE(launches_of_a_step_are_measured_in_turn),
         CASE(what_is_rare_but_comes_again_is_remembered),
         CASE(long_kernels_are_soon_known),
         CASE(launches_far_ahead_are_not_all_measured),
