@@ -280,6 +280,7 @@ void graphs_take_so_much_of_the_host_s_memory() {
     const size_t room = many(other);
     CHECK(room > 10 && room < 50);
     CHECK_EQUAL(many(other), room);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->conditions_destroy(conditions), 0); });
 }
 
 // A condition is a number to the driver, too, and any session could name it.
