@@ -226,13 +226,22 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
         driver.charge(model::call::by_size(model::call::set_access, bytes));
         for (std::size_t index = 0; index < count; ++index) {
             const CUmemLocation& location = list[index].location;
+            const CUmemAccess_flags flags = list[index].flags;
+            if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+                flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                return CUDA_ERROR_INVALID_VALUE;
+            bool on_device = false;
+            each_mapping(driver, address, bytes, [&](const Block& block) {
+                const auto& allocation = *static_cast<const PhysicalAllocation*>(block.allocation);
+                on_device |= allocation.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+            });
+            if (location.type == CU_MEM_LOCATION_TYPE_HOST && on_device) return CUDA_ERROR_NOT_SUPPORTED;
             if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location.type == CU_MEM_LOCATION_TYPE_HOST)
                 continue;
             if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
             if (location.id < 0 || static_cast<std::size_t>(location.id) >= driver.devices.size()) {
                 return CUDA_ERROR_INVALID_VALUE;
             }
-            const CUmemAccess_flags flags = list[index].flags;
             const Access access = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
                                   : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read
                                                                               : Access::none;

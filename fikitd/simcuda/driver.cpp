@@ -115,7 +115,7 @@ int& PerThreadDefault::depth() {
 
 CUresult Driver::initialise() {
     if (ended) return CUDA_ERROR_DEINITIALIZED;
-    if (initialised) return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+    if (initialised) return CUDA_SUCCESS;
     std::string problem;
     Settings read;
     if (!read_settings(read, problem)) {
@@ -124,6 +124,7 @@ CUresult Driver::initialise() {
     }
     std::vector<unsigned> chosen;
     if (!visible_devices(read.devices, chosen)) return CUDA_ERROR_INVALID_DEVICE;
+    if (chosen.empty()) return CUDA_ERROR_NO_DEVICE;
     settings = read;
     clock.start(settings.scale, settings.virtual_clock);
     const Nanoseconds base = settings.virtual_clock ? virtual_epoch : unix_now();
@@ -150,7 +151,7 @@ CUresult Driver::initialise() {
     initialised = true;
     std::atexit([] { instance().ended = true; });
     pthread_atfork(nullptr, nullptr, [] { instance().forked = true; });
-    return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+    return CUDA_SUCCESS;
 }
 
 CUresult Driver::sticky() const {

@@ -355,7 +355,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, s
     if (failed != nullptr) *failed = SIZE_MAX;
     if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
         first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream) ||
-        first[0] != 0)
+        first[0] != 0 || std::find(bytes, bytes + count, 0) != bytes + count)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < attribute_count; ++i)
         if (!is_known(attributes[i]) || first[i] >= count || (i != 0 && first[i] <= first[i - 1]))

@@ -225,6 +225,7 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CU
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+    if (!process.usable()) return process.unusable();
     if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const char* wished = getenv("CUDA_MODULE_LOADING");
     const bool eager = wished != nullptr && strcmp(wished, "EAGER") == 0;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <new>
+#include <span>
 
 #include "entry.hpp"
 #include "memory_map.hpp"
@@ -320,11 +321,15 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
     const Device* const device = find_reservation(address).device;
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i)
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            access[i].location.id != device->ordinal)
-            return process.find_device(access[i].location.id) == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                                                         : CUDA_ERROR_INVALID_DEVICE;
+    for (const CUmemAccessDesc& each : std::span(access, count)) {
+        if (each.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && each.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+            each.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (each.location.type == CU_MEM_LOCATION_TYPE_HOST) return CUDA_ERROR_NOT_SUPPORTED;
+        if (each.location.type != CU_MEM_LOCATION_TYPE_DEVICE || each.location.id != device->ordinal)
+            return process.find_device(each.location.id) == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                                                    : CUDA_ERROR_INVALID_DEVICE;
+    }
     // As with cuMemUnmap: what was issued before it is taken away may still use it.
     if (access[0].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         if (const Status status = device->producer->settle(); status != status::success)

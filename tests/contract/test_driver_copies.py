@@ -130,6 +130,7 @@ def test_a_batch_of_copies(cuda: Cuda, fails: Check) -> None:
     cuda.cuStreamSynchronize(stream)
     assert cuda.read(place, 2).tolist() == [6, 5]
     fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments, 0)
+    fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, to, source, [4, 0], 2, [attributes], [0], 1, stream)
     for first in ([1], [0, 0], [0, 2]):
         wrong = (to, source, [4, 4], 2, [attributes] * len(first), first, len(first))
         fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *wrong, stream)

@@ -260,10 +260,11 @@ def test_the_last_release_resets_flags_also_of_what_has_ended(alone: Alone) -> N
     assert alone(setting).splitlines() == ["0 0", "1 0", "0 0"]
 
 
-def test_a_context_is_destroyed_once(cuda: Cuda, fails: Check) -> None:
+def test_a_context_is_destroyed_once(cuda: Cuda) -> None:
+    """An H200's driver looks at what lies there by then, so that either answer may come."""
     other = cuda.cuCtxCreate(None, 0, cuda.device)
     cuda.cuCtxDestroy(other)
-    fails("INVALID_CONTEXT", cuda.cuCtxDestroy, other)
+    assert cuda.result("cuCtxDestroy", other) in ("ERROR_INVALID_CONTEXT", "ERROR_CONTEXT_IS_DESTROYED")
 
 
 def test_a_copy_between_peers_knows_no_pageable_memory(cuda: Cuda, fails: Check) -> None:

@@ -1,4 +1,4 @@
-"""Pools in host memory: who reaches them, and as what."""
+"""Pools in host memory, and memory of a GPU: who reaches them, and as what."""
 
 import ctypes
 from typing import Any
@@ -132,3 +132,20 @@ def test_who_reaches_a_pool_without_being_let_in(cuda: Cuda, fails: Check) -> No
     pool = host_pool(cuda)
     allow(cuda, pool, "HOST", "READWRITE")
     fails("NOT_SUPPORTED", allow, cuda, pool, "HOST", "NONE")
+
+
+def test_access_is_a_device_s_and_of_a_known_kind(cuda: Cuda) -> None:
+    """As an H200's driver has it."""
+    size = 2 << 20
+    place, handle = int(cuda.cuMemAddressReserve(size, 0, 0, 0)), cuda.cuMemCreate(size, cuda.properties(), 0)
+    cuda.cuMemMap(place, size, 0, handle, 0)
+    ask = ctypes.CDLL("libcuda.so.1").cuMemSetAccess
+    device, host = 1, 2
+    answers = [
+        ask(ctypes.c_uint64(place), ctypes.c_size_t(size), (ctypes.c_int * 3)(where, 0, flags), 1)
+        for where, flags in ((device, 2), (host, 3), (device, 3))
+    ]
+    assert answers == [1, 801, 0]
+    cuda.cuMemUnmap(place, size)
+    cuda.cuMemRelease(handle)
+    cuda.cuMemAddressFree(place, size)

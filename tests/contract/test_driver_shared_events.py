@@ -23,6 +23,7 @@ def wait_for_the_other(cuda: Cuda) -> None:
     handle = cuda.CUipcEventHandle()
     ctypes.memmove(handle.getPtr(), bytes.fromhex(os.environ["HANDLE"]), 64)
     event = cuda.cuIpcOpenEventHandle(handle)
+    print(cuda.result("cuIpcGetEventHandle", event))
     print(cuda.result("cuEventQuery", event))
     os.write(int(os.environ["ASKED"]), b"1")
     stream, words = cuda.stream(), cuda.device_words()
@@ -53,7 +54,7 @@ def test_another_process_waits(cuda: Cuda, alone: Alone, event: object) -> None:
     os.read(asked, 1)
     words[0] = 1
     other.join()
-    assert printed == ["ERROR_NOT_READY", "SUCCESS", "5"]
+    assert printed == ["ERROR_INVALID_HANDLE", "ERROR_NOT_READY", "SUCCESS", "5"]
     cuda.cuEventSynchronize(event)
     cuda.cuEventDestroy(event)
     for descriptor in (asked, write):

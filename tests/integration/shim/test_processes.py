@@ -250,8 +250,16 @@ def test_the_program_says_which_device_it_sees(
     uuid = client.ask(protocol.ListGpus()).gpus[0].uuid.removeprefix("GPU-")
     for runner in (natively, shared):
         wished = visible.format(uuid=uuid)
-        output = run(runner, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=wished)[1]
-        assert output in (f"CUDA_{answer}\n", f"CUDA_ERROR_{answer}\n")
+        text = "print(driver.cuInit(0)[0].name, driver.cuDeviceGetCount()[0].name)"
+        output = run(runner, text, CUDA_VISIBLE_DEVICES=wished)[1]
+        counted = "SUCCESS" if answer == "SUCCESS" else "NOT_INITIALIZED"
+        assert output.replace("ERROR_", "") == f"CUDA_{answer} CUDA_{counted}\n"
+
+
+def test_nothing_is_told_before_the_beginning(natively: Runner, shared: Runner) -> None:
+    for runner in (natively, shared):
+        text = "print(driver.cuModuleGetLoadingMode()[0].name, driver.cuDeviceGetCount()[0].name)"
+        assert run(runner, text)[1] == "CUDA_ERROR_NOT_INITIALIZED CUDA_ERROR_NOT_INITIALIZED\n"
 
 
 @pytest.mark.parametrize(
