@@ -363,7 +363,6 @@ inline void Gate::observe(const Notice& notice) {
         Nanoseconds measured = 0;
         if (step.sampled) {
             measured = step.at - step.started;
-            if (!step.work.gated && !step.work.known) beside_.took(step.work, step.beside, measured);
             step.kernel->measured(measured, step.multiprocessors, others.most);
             session.usual.measured(*step.kernel);
         }

@@ -46,14 +46,6 @@ class Beside {
         high_over_ += entry.holds;
         return {entry.before == gated_issued_ ? 0 : some_time, 0};
     }
-    // A high session's of which nothing was known took so long.
-    void took(const scheduling::Work& work, const Entry& entry, Nanoseconds measured) {
-        scheduling::Work known = work;
-        known.expected = measured;
-        const Nanoseconds more = holds(known) - entry.holds;
-        high_issued_ += more;
-        high_over_ += more;
-    }
     bool high() const { return high_in_flight_ > 0; }
 
   private:

@@ -206,8 +206,6 @@ void Core::complete(Session& session, SessionStream& stream, InFlight& entry, Tr
             measured =
                 std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) -
                                              timer_overhead_[entry.queued]);
-        if (measured > 0 && !entry.work.gated && !entry.work.known)
-            beside_.took(entry.work, entry.beside, measured);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (measured > 0 && of_kernel()) {

@@ -112,14 +112,6 @@ void work_of_the_other_side_is_summed() {
     CHECK_EQUAL(beside.leave(copy, moved).most, Beside::some_time);
     const Beside::Entry alone = beside.enter(low);
     CHECK_EQUAL(beside.leave(low, alone).most, 0);
-    const Beside::Entry behind = beside.enter(low);
-    high.known = false;  // its first launch: only once it is over is it known how long it held the others up
-    high.blocks = 4000;
-    const Beside::Entry guessed = beside.enter(high);
-    beside.leave(high, guessed);
-    beside.took(high, guessed, 30'000'000);
-    CHECK_EQUAL(beside.leave(low, behind).most, 30'000'000);
-    high.blocks = 66;
     high.whole = true;  // as wide as nobody knows
     const Beside::Entry second = beside.enter(low), graph = beside.enter(high);
     CHECK_EQUAL(beside.leave(low, second).most, 20'000);
