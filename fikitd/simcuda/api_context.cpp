@@ -72,7 +72,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
         Context* context = nullptr;
         if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
-            return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? CUDA_ERROR_INVALID_CONTEXT : result;
+            return result;
         if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
         const CUresult result = driver.synchronize(lock, *context);
         std::vector<Context*>& stack = context_stack();

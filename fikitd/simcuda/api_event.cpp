@@ -113,7 +113,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent shared) {
     return with_event(shared, [&](Driver&, Driver::Lock&, Event& event) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         // Who has opened one hands it on to nobody.
-        if (!event.shared || (event.flags & CU_EVENT_INTERPROCESS) == 0) return CUDA_ERROR_INVALID_HANDLE;
+        if ((event.flags & CU_EVENT_INTERPROCESS) == 0) return CUDA_ERROR_INVALID_HANDLE;
         *handle = event.shared->handle();
         return CUDA_SUCCESS;
     });

@@ -230,14 +230,16 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
             if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
                 flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
                 return CUDA_ERROR_INVALID_VALUE;
-            bool on_device = false;
-            each_mapping(driver, address, bytes, [&](const Block& block) {
-                const auto& allocation = *static_cast<const PhysicalAllocation*>(block.allocation);
-                on_device |= allocation.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-            });
-            if (location.type == CU_MEM_LOCATION_TYPE_HOST && on_device) return CUDA_ERROR_NOT_SUPPORTED;
-            if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location.type == CU_MEM_LOCATION_TYPE_HOST)
+            if (location.type == CU_MEM_LOCATION_TYPE_HOST) {
+                bool on_device = false;
+                each_mapping(driver, address, bytes, [&](const Block& block) {
+                    const auto& allocation = *static_cast<const PhysicalAllocation*>(block.allocation);
+                    on_device |= allocation.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+                });
+                if (on_device) return CUDA_ERROR_NOT_SUPPORTED;
                 continue;
+            }
+            if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) continue;
             if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
             if (location.id < 0 || static_cast<std::size_t>(location.id) >= driver.devices.size()) {
                 return CUDA_ERROR_INVALID_VALUE;
