@@ -305,6 +305,7 @@ Status Channel::take_new_deferred() {
 void Channel::deferred_text(char (&text)[FIKIT_ERROR_TEXT]) {
     const Locked lock(deferred_mutex_);
     memcpy(text, deferred_text_, FIKIT_ERROR_TEXT);
+    deferred_text_[0] = '\0';
 }
 
 void Channel::send_doorbell(uint32_t parked) {

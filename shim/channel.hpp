@@ -142,7 +142,7 @@ class Channel {
             return status::success;
         return take_new_deferred();
     }
-    // The explanation of the one taken last.
+    // The explanation of the one taken last; told once, as what fails later for another reason has none.
     void deferred_text(char (&text)[FIKIT_ERROR_TEXT]);
     // Ends the session from this side. The mappings stay until the destructor.
     void end();

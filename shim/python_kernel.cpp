@@ -1,5 +1,6 @@
 #include "python_kernel.hpp"
 
+#include <climits>
 #include <cstring>
 
 #include "python_waits.hpp"
@@ -11,16 +12,23 @@ namespace {
 
 constexpr uint32_t dim3_axes = 3;
 
+// NumPy's, too. False: it is none, or too large.
+bool read_integer(PyObject* number, uint32_t& value) {
+    PyObject* const integer = PyIndex_Check(number) ? PyNumber_Index(number) : nullptr;
+    const unsigned long read = integer != nullptr ? PyLong_AsUnsignedLong(integer) : ULONG_MAX;
+    Py_XDECREF(integer);
+    if (PyErr_Occurred() != nullptr) PyErr_Clear();
+    value = static_cast<uint32_t>(read);
+    return read <= UINT32_MAX;
+}
+
 // An int, or a tuple of one to three.
 void read_axes(nb::handle value, uint32_t (&axes)[dim3_axes], const char* what) {
     const auto read = [&](PyObject* number) {
-        PyObject* const integer = PyIndex_Check(number) ? PyNumber_Index(number) : nullptr;  // NumPy's, too
-        const unsigned long axis = integer != nullptr ? PyLong_AsUnsignedLong(integer) : 0;
-        Py_XDECREF(integer);
-        if (PyErr_Occurred() != nullptr) PyErr_Clear();
-        if (axis == 0 || axis > UINT32_MAX)
+        uint32_t axis = 0;
+        if (!read_integer(number, axis) || axis == 0)
             throw nb::value_error((std::string(what) + ": one to three positive integers").c_str());
-        return static_cast<uint32_t>(axis);
+        return axis;
     };
     axes[1] = axes[2] = 1;
     if (!PyTuple_Check(value.ptr())) {
@@ -54,11 +62,11 @@ const DeviceBuffer* as_device_buffer(PyObject* object) {
     return nb::inst_ptr<DeviceBuffer>(object);
 }
 
-Status Kernel::launch(uint32_t stream, nb::handle grid, nb::handle block, uint32_t shared, nb::tuple values,
+Status Kernel::launch(uint32_t stream, nb::handle grid, nb::handle block, nb::handle shared, nb::tuple values,
                       bool wait) const {
     return launch_with(stream, grid, block, shared, values, wait, nullptr, 0);
 }
-Status Kernel::launch_attributed(uint32_t stream, nb::handle grid, nb::handle block, uint32_t shared,
+Status Kernel::launch_attributed(uint32_t stream, nb::handle grid, nb::handle block, nb::handle shared,
                                  nb::tuple values, bool wait, bool cooperative, nb::handle cluster) const {
     fikit_attribute attributes[2];
     uint32_t count = 0;
@@ -71,7 +79,7 @@ Status Kernel::launch_attributed(uint32_t stream, nb::handle grid, nb::handle bl
     }
     return launch_with(stream, grid, block, shared, values, wait, attributes, count);
 }
-Status Kernel::launch_with(uint32_t stream, nb::handle grid, nb::handle block, uint32_t shared,
+Status Kernel::launch_with(uint32_t stream, nb::handle grid, nb::handle block, nb::handle shared,
                            nb::tuple values, bool wait, const fikit_attribute* attributes,
                            uint32_t count) const {
     constexpr uint32_t usual = 1024;
@@ -90,11 +98,13 @@ Status Kernel::launch_with(uint32_t stream, nb::handle grid, nb::handle block, u
                          .stream = stream,
                          .grid = {},
                          .block = {},
-                         .shared_bytes = shared,
+                         .shared_bytes = 0,
                          .parameter_bytes = bytes,
                          .attributes = count};
     read_axes(grid, shape.grid, "grid");
     read_axes(block, shape.block, "block");
+    if (!read_integer(shared.ptr(), shape.shared_bytes))
+        throw nb::value_error("shared: a number of bytes below 4 GiB");
     const Status status = producer_->launch(shape, attributes, parameters, 0);
     if (status != status::not_ready || !wait) [[likely]]
         return status;

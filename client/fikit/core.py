@@ -15,7 +15,7 @@ NOT_READY: Final = 600
 
 
 def refuse_copy(owner: object, _: SupportsIndex) -> NoReturn:
-    """``__reduce_ex__`` of what gives up something of the session's: its copy would, too, under the other."""
+    """``__reduce_ex__`` of what gives up a session, or some of it: its copy would, too, under the other."""
     raise TypeError(f"a fikit.{type(owner).__name__} can be neither copied nor pickled")
 
 
@@ -81,5 +81,5 @@ class Core:
 
     def wait(self, wait: Callable[[float], int], timeout: float | None, call: str) -> None:
         """``attempt``, with TimeoutError. ``timeout`` in seconds, None: no limit."""
-        if not self.attempt(wait, -1.0 if timeout is None else max(timeout, 0.0), call):
+        if not self.attempt(wait, -1.0 if timeout is None else max(0.0, timeout), call):
             raise TimeoutError(f"{call}: not done after {timeout} s")

@@ -22,7 +22,7 @@ from fikit.control import (
     Connection,
     once_it_answers,
 )
-from fikit.core import Core
+from fikit.core import Core, refuse_copy
 from fikit.device import Device, MemoryInformation
 from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
 from fikit.memory import Memory
@@ -123,6 +123,7 @@ def _checked(argument: str, value: object, kind: Any) -> Any:
 
 
 _MOST: Final = 1 << 64
+_MOST_URGENT: Final = (1 << 31) - 1
 _END_SECONDS: Final = 2.0
 _open: weakref.WeakSet[Core] = weakref.WeakSet()
 
@@ -154,6 +155,8 @@ class Session:
         self.device = Device(opened.gpu, opened.device_name, uuid, memory, opened.time_scale, attributes)
         self.default_stream = Stream(self.core, 0, owned=False)
 
+    __reduce_ex__ = refuse_copy
+
     def __repr__(self) -> str:
         return f"<fikit.Session {self.identifier} on GPU {self.device.index}>"
 
@@ -163,7 +166,7 @@ class Session:
 
     def allocate_address(self, size: int) -> tuple[int, int]:
         """``allocate`` without the object: (address, size)."""
-        if not 0 < size < _MOST:
+        if not 0 < (size := index(size)) < _MOST:
             raise UsageError(f"allocate: {size} bytes")
         self.core.unload()
         status, address, _ = self.core.channel.memory_allocate(size)
@@ -175,7 +178,7 @@ class Session:
 
         Raises OutOfMemoryError (also for a 4096th buffer at a time).
         """
-        if not 0 < size < _MOST:
+        if not 0 < (size := index(size)) < _MOST:
             raise UsageError(f"allocate_pinned: {size} bytes")
         self.core.unload()
         status, memory = self.core.channel.host_allocate(size)
@@ -236,6 +239,8 @@ class Session:
 
     def create_stream(self, priority: int, non_blocking: bool) -> int:
         """``stream`` without the object: its handle."""
+        if not -_MOST_URGENT <= (priority := index(priority)) <= _MOST_URGENT:
+            raise UsageError(f"stream: priority={priority}")
         status, handle = self.core.channel.stream_create(non_blocking, priority)
         self.core.check_made(status, "stream", "streams")
         return handle

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import math
+import threading
 from collections.abc import Callable
 
 import fikit
@@ -170,11 +173,49 @@ def test_what_cannot_be_asked_for_is_named_before_anything_is_made_for_it(sessio
             lambda: stream.wait(None),  # type: ignore[arg-type]
             lambda: event.elapsed("start"),  # type: ignore[arg-type]
             lambda: session.load(1 << 60),  # type: ignore[arg-type]
+            lambda: session.allocate(1.5),  # type: ignore[arg-type]
+            lambda: session.allocate_pinned("4096"),  # type: ignore[arg-type]
+            lambda: session.stream(priority=0.5),  # type: ignore[arg-type]
+            lambda: copy.copy(session),
         ]
         for each in wrong:
-            with pytest.raises(TypeError):
+            with pytest.raises(TypeError) as caught:
                 each()
+            assert "incompatible function arguments" not in str(caught.value)
+        with pytest.raises(fikit.UsageError, match="priority"):
+            session.stream(priority=1 << 31)
+    with session.load(PTX) as module:
+        for shared in (-1, 1 << 32, 0.5):
+            with pytest.raises(ValueError, match="shared"):
+                module.kernel("nothing").launch(grid=1, block=1, shared=shared)  # type: ignore[arg-type]
     still_works(session)
+
+
+def test_what_an_error_was_about_is_not_told_of_the_next(session: fikit.Session) -> None:
+    told: list[str] = []
+
+    def forbidden() -> None:
+        try:
+            session.synchronize()
+        except fikit.CudaError as error:
+            told.append(str(error))
+
+    with session.load(PTX) as module:
+        module.kernel("nothing").launch(grid=1, block=1, shared=1 << 20)
+        with pytest.raises(fikit.CudaError, match="nothing"):
+            session.synchronize()
+        session.default_stream.add_callback(forbidden)
+        session.synchronize()
+    assert len(told) == 1 and "NOT_PERMITTED" in told[0] and "nothing" not in told[0], told
+
+
+def test_no_number_of_seconds_is_no_time_to_wait(session: fikit.Session) -> None:
+    goes_on = threading.Event()
+    session.default_stream.add_callback(lambda: goes_on.wait(30) and None)
+    with pytest.raises(TimeoutError):
+        session.synchronize(timeout=math.nan)
+    goes_on.set()
+    session.synchronize()
 
 
 def test_python_objects_are_nothing_for_a_gpu(session: fikit.Session) -> None:
