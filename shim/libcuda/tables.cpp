@@ -1,6 +1,6 @@
 // Undocumented functions of the driver's that libraries pass our handles to. Found by watching cuFFT, which
 // tells contexts apart by the first and launches the kernel that the last shows it; cuBLAS passes streams to
-// the others, of which only the types are known.
+// the others, of which only the types are known. One more asks a device what it can do, as cuSPARSELt does.
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +63,13 @@ CUresult stream_number(CUcontext, CUstream handle, unsigned long long* number) {
     return fikit::shim::cuStreamGetId(handle, number);
 }
 
+// Whether a device has a feature, by number. To tell, the driver looks into the context that it has on that
+// device, whether there is one or not. Drivers without this table have no such feature.
+int has_feature(CUdevice device, unsigned feature, void*) {
+    if (call_log.every()) call_log.say("table: feature %u of device %d", feature, device);
+    return 0;
+}
+
 struct Slot {
     unsigned index;
     const void* function;
@@ -82,6 +89,9 @@ Table tables[] = {
      {}},
     {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e},
      {{7, reinterpret_cast<const void*>(&visit_functions)}},
+     {}},
+    {{0xcd, 0x3e, 0xa2, 0xc6, 0x70, 0x76, 0xdb, 0x4b, 0x88, 0x2e, 0x52, 0xae, 0x6c, 0x2d, 0x86, 0xf7},
+     {{1, reinterpret_cast<const void*>(&has_feature)}},
      {}},
 };
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -7,6 +7,7 @@ from cuda.bindings import driver
 
 FUNCTIONS = bytes.fromhex("6e163fbeb958444d835ce182aff1991e")
 CONTEXTS = bytes.fromhex("21318c60971432488ca641ff7324c8f2")
+FEATURES = bytes.fromhex("cd3ea2c67076db4b882e52ae6c2d86f7")
 VISITOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 POINTER = ctypes.c_void_p
 
@@ -40,3 +41,5 @@ for handle in (0, 1, 2, *(int(done(driver.cuStreamCreate(1))) for _ in range(2))
 print(len(set(names)), len(set(numbers)))  # 0 and 1 are one stream
 print(resolve(int(context), 2**64 - 1, ctypes.addressof(number)))
 print(slot(CONTEXTS, 5)())
+has_feature = slot(FEATURES, 1, ctypes.c_int, ctypes.c_uint, POINTER)
+print([has_feature(0, feature, None) for feature in range(9)])
