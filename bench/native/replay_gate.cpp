@@ -54,6 +54,7 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
     : settings_(settings),
       gpu_(sizes(settings.bounds), settings.seed),
       policy_(scheduling::make_policy(settings.policy, settings.bounds)),
+      highs_(high.size()),
       random_(settings.seed + 1),
       end_(settings.warmup + settings.seconds) {
     if (policy_ == nullptr) throw std::invalid_argument("no policy " + settings.policy);
@@ -283,15 +284,19 @@ inline bool Gate::others_in_flight(const Session& session) const {
     return false;
 }
 
+inline bool Gate::high_is_ready(Nanoseconds now) const {
+    bool ready = false;
+    for (size_t number = 0; number < highs_; ++number) ready |= sessions_[number].head_at <= now;
+    return ready;
+}
+
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
 inline Nanoseconds Gate::serve(Nanoseconds now) {
-    for (size_t passed = 0; passed <= sessions_.size(); ++passed) {
+    if (!high_is_ready(now)) {
+        next_turn();  // all were passed, and that one again
+    } else {
+        while (turn_ >= highs_ || sessions_[turn_].head_at > now || taken_ == records_beside) next_turn();
         Session& session = sessions_[turn_];
-        if (!session.high || session.head_at > now || taken_ == records_beside) {
-            turn_ = (turn_ + 1) % sessions_.size();
-            taken_ = 0;
-            continue;
-        }
         ++taken_;
         if (sessions_.size() > 1 && session.unmarked > 0 &&
             (session.unmarked >= records_per_turn ||
@@ -308,8 +313,9 @@ inline Nanoseconds Gate::serve(Nanoseconds now) {
         observe(notice);
         return look;
     }
-    for (Session& session : sessions_) {
-        if (session.high || session.head_at > now) continue;
+    for (size_t number = highs_; number < sessions_.size(); ++number) {
+        Session& session = sessions_[number];
+        if (session.head_at > now) continue;
         asked_ = false;
         if (!all_launched(session)) {
             session.waits = true;

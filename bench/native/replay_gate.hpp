@@ -40,7 +40,7 @@ class Gate {
         uint16_t multiprocessors = sim::model::sm_count;  // where its last step went
         Predecessors before;
     };
-    struct Session {
+    struct alignas(512) Session {  // what is found by its number is found by a shift
         const Program* program = nullptr;
         unsigned index = 0;
         bool high = false, waits = false, awaited = false;
@@ -71,6 +71,11 @@ class Gate {
     };
 
     void begin(Session& session, Nanoseconds at);
+    bool high_is_ready(Nanoseconds now) const;
+    void next_turn() {
+        turn_ = turn_ + 1 < sessions_.size() ? turn_ + 1 : 0;
+        taken_ = 0;
+    }
     static bool all_launched(const Session& session) {
         return session.next == session.program->iterations[session.iteration].end;
     }
@@ -99,7 +104,8 @@ class Gate {
     Gpu gpu_;
     std::unordered_map<uint64_t, KernelEntry> kernels_;  // as many as Profile has, which is long in making
     std::unique_ptr<scheduling::Policy> policy_;
-    std::vector<Session> sessions_;
+    std::vector<Session> sessions_;  // the high ones first
+    size_t highs_ = 0;
     std::vector<std::pair<uint32_t, uint32_t>> owner_;  // session and stream, by the GPU's stream
     std::priority_queue<Notice, std::vector<Notice>, std::greater<>> notices_;
     Random random_;
