@@ -123,7 +123,8 @@ class Random {
         state_ ^= state_ >> 27;
         return state_ * 2685821657736338717u;
     }
-    double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
+    // [0, 1): of 53 bits, as a signed number, which is one instruction to convert.
+    double uniform() { return static_cast<double>(static_cast<int64_t>(next() >> 11)) * 0x1p-53; }
 
   private:
     uint64_t state_;

@@ -342,14 +342,6 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     if (high.sequence->size() != position) begin_step(high, high.sequence->at(position).at);
 }
 
-Decision Fikit::wait(unsigned session, Refusal reason) {
-    if (!guests_[session].refused) {
-        guests_[session].refused = true;
-        ++statistics_[session].refused[static_cast<unsigned>(reason)];
-    }
-    return {Verdict::wait, static_cast<uint8_t>(session)};
-}
-
 inline Decision Fikit::place(unsigned session, const Moment& moment, bool refused, bool& full,
                              Refusal& refusal) {
     const auto number = static_cast<uint8_t>(session);
@@ -462,12 +454,15 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
 Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     if (waiting_ == 0) return answer;
+    if (now < refused_until_ && expects_high(now)) return refused_;
     const Moment moment{now, busy_until(now), expects_high(now)};
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
     planned_for_ = tried_for_ = max_sessions;
     foreseen_ = 0;
+    refused_until_ = 0;
+    bool first = !blocked;  // of who waits
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
         const Level& level = levels_[std::countr_zero(levels)];
         uint64_t candidates = level.members & left;
@@ -489,12 +484,13 @@ Decision Fikit::decide(Nanoseconds now) {
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                 answer.again_at = decision.again_at;
-            if (full) return answer;
+            if (full) return refuse(answer, first);
+            first = false;
             refused |= refusal != Refusal::in_flight;
         }
         blocked = blocked || level.in_flight > 0;
     }
-    return answer;
+    return refuse(answer, !high_elsewhere_ && (waiting_ & (waiting_ - 1)) == 0);
 }
 
 }  // namespace fikit::scheduling

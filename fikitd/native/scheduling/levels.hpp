@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "policy.hpp"
 
@@ -24,6 +25,7 @@ namespace fikit::scheduling {
 class Levels : public Policy {
   public:
     void opened(unsigned session, int level, double weight, Nanoseconds now) override {
+        refused_until_ = 0;
         sessions_[session] = Session{};
         sessions_[session].level = level;
         sessions_[session].inverse_weight = 1.0 / weight;
@@ -35,6 +37,7 @@ class Levels : public Policy {
 
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
         Session& entry = sessions_[session];
+        refused_until_ = 0;
         leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
         if (level != entry.level) entry.virtual_time = levels_[level].floor;
@@ -49,6 +52,7 @@ class Levels : public Policy {
 
     void closed(unsigned session, Nanoseconds) override {
         Session& entry = sessions_[session];
+        refused_until_ = 0;
         waiting_ &= ~bit(session);
         leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
@@ -62,9 +66,13 @@ class Levels : public Policy {
         if (entry.in_flight == 0) entry.virtual_time = std::max(entry.virtual_time, level.floor - lag);
         if ((level.members & waiting_) == 0) level.since = now;
         waiting_ |= bit(session);
+        refused_until_ = 0;
     }
 
-    void withdrawn(unsigned session, Nanoseconds) override { waiting_ &= ~bit(session); }
+    void withdrawn(unsigned session, Nanoseconds) override {
+        waiting_ &= ~bit(session);
+        refused_until_ = 0;
+    }
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override {
         Session& entry = sessions_[session];
@@ -76,6 +84,7 @@ class Levels : public Policy {
             return;
         }
         waiting_ &= ~bit(session);
+        refused_until_ = 0;
         ++entry.in_flight;
         const Nanoseconds charged = charge(work);
         gated_in_flight_ += charged;
@@ -107,6 +116,7 @@ class Levels : public Policy {
             return;
         }
         progress_at_ = now;
+        refused_until_ = 0;
         gated_in_flight_ = std::max<Nanoseconds>(0, gated_in_flight_ - charge(work));  // it may be let be
         if (--gated_operations_ == 0) gated_.time += now;
         if (work.partition != 0 && --confined_operations_ == 0) [[unlikely]]
@@ -117,7 +127,7 @@ class Levels : public Policy {
 
     void elsewhere(bool high_busy, Nanoseconds now) override {
         if (high_busy || high_elsewhere_) high_at_ = now;
-        high_elsewhere_ = high_busy;
+        if (std::exchange(high_elsewhere_, high_busy) != high_busy) refused_until_ = 0;
     }
 
     Nanoseconds in_flight(Nanoseconds now) const override {
@@ -182,6 +192,7 @@ class Levels : public Policy {
     }
     void let_be(Nanoseconds now) {
         ++stalls_;
+        refused_until_ = 0;
         gated_in_flight_ = 0;
         progress_at_ = now;
     }
@@ -243,6 +254,7 @@ class Levels : public Policy {
     Nanoseconds gated_in_flight_ = 0;
     uint32_t gated_operations_ = 0;
     uint32_t stalls_ = 0;          // since none was in flight
+    Nanoseconds refused_until_ = 0;  // till then or an event of gated work nobody who waits may go
     Nanoseconds progress_at_ = 0;  // one of them was over, or what is in flight was let be
     Nanoseconds high_at_ = 0;
     bool high_elsewhere_ = false;
