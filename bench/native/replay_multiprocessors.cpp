@@ -75,6 +75,12 @@ void Multiprocessors::put(unsigned group, Wave wave, Resources block, unsigned t
     blocks(group, wave.number) = static_cast<uint8_t>(times);
 }
 
+// The group's SMs elsewhere become one of their own.
+inline void Multiprocessors::keep(unsigned group, uint64_t allowed) {
+    if (const uint64_t outside = counts_[group] & ~allowed; outside != 0) [[unlikely]]
+        part(group, outside);
+}
+
 Multiprocessors::Placed Multiprocessors::place(Wave wave, const Block& block, uint16_t from, uint16_t to,
                                                uint32_t pending) {
     const uint64_t allowed = below_[to] & ~below_[from];
@@ -82,51 +88,64 @@ Multiprocessors::Placed Multiprocessors::place(Wave wave, const Block& block, ui
     uint32_t total = 0;
     for (unsigned group = 0; group < size_; ++group) {
         const unsigned sms = sum(counts_[group] & allowed) & all(free_[group].holds(block));
-        rooms_[found] = {static_cast<uint16_t>(group), static_cast<uint16_t>(sms), 1};
+        rooms_[found].group = group;
+        rooms_[found].sms = sms;
         found += sms > 0;
         total += sms;
     }
     if (found == 0) return {};
-    // The level to which every SM is filled, and what is left over for one more block on some of them.
-    unsigned level = 0;
-    uint32_t left = pending;
-    if (pending >= total) {
-        const uint32_t sms = std::exchange(total, 0);
-        for (unsigned at = 0; at < found; ++at) {
-            Room& room = rooms_[at];
-            room.blocks = block.room(free_[room.group]);
-            total += room.blocks * room.sms;
-            level = std::max(level, room.blocks);
+    if (wave.number >= width_) [[unlikely]]
+        widen(wave.number);
+    if (pending < total) {  // a block on some of them
+        uint32_t left = pending;
+        for (Room* room = rooms_.data(); left > 0; ++room) {
+            const unsigned group = room->group;
+            keep(group, allowed);
+            if (left < room->sms) part(group, counts_[group] - first_of(counts_[group], left));
+            put(group, wave, block, 1);
+            left -= std::min(left, room->sms);
         }
-        left = 0;
-        if (pending < total) {
-            std::array<uint8_t, model::blocks_per_sm + 1> full{};  // SMs that are full at that level
-            for (unsigned at = 0; at < found; ++at)
-                full[rooms_[at].blocks] += static_cast<uint8_t>(rooms_[at].sms);
-            level = 0;
-            left = pending;
-            for (uint32_t layer = sms; layer <= left; layer -= full[level]) {
-                left -= layer;
-                ++level;
-            }
-        }
+        return {pending, pending > 0};
     }
-    const Placed placed{std::min(pending, total), level + (left > 0 ? 1 : 0)};
-    if (wave.number >= width_) widen(wave.number);
-    for (unsigned at = 0; at < found && level + left > 0; ++at) {
-        const unsigned group = rooms_[at].group, sms = rooms_[at].sms, room = rooms_[at].blocks;
-        unsigned times = std::min(room, level);
-        if (const uint64_t outside = counts_[group] & ~allowed; outside != 0) part(group, outside);
-        if (left > 0 && room > level) {
-            if (left < sms) {
-                const uint64_t rest = counts_[group] - first_of(counts_[group], left);
-                const unsigned other = part(group, rest);
-                if (level > 0) put(other, wave, block, level);
+    const uint32_t sms = total;
+    unsigned level = 0;
+    total = 0;
+    for (unsigned at = 0; at < found; ++at) {
+        Room& room = rooms_[at];
+        room.blocks = block.room(free_[room.group]);
+        total += room.blocks * room.sms;
+        level = std::max(level, room.blocks);
+    }
+    if (pending >= total) {  // as many as fit
+        for (unsigned at = 0; at < found; ++at) {
+            keep(rooms_[at].group, allowed);
+            put(rooms_[at].group, wave, block, rooms_[at].blocks);
+        }
+        return {total, level};
+    }
+    // The level to which every SM is filled, and what is left over for one more block on some of them.
+    std::array<uint8_t, model::blocks_per_sm + 1> full{};  // SMs that are full at that level
+    for (unsigned at = 0; at < found; ++at) full[rooms_[at].blocks] += static_cast<uint8_t>(rooms_[at].sms);
+    level = 0;
+    uint32_t left = pending;
+    for (uint32_t layer = sms; layer <= left; layer -= full[level]) {
+        left -= layer;
+        ++level;
+    }
+    const Placed placed{pending, level + (left > 0)};
+    for (unsigned at = 0; at < found; ++at) {
+        const Room room = rooms_[at];
+        unsigned times = std::min(room.blocks, level);
+        keep(room.group, allowed);
+        if (left > 0 && room.blocks > level) {
+            if (left < room.sms) {
+                const uint64_t counts = counts_[room.group];
+                put(part(room.group, counts - first_of(counts, left)), wave, block, level);
             }
             times = level + 1;
-            left -= std::min<uint32_t>(left, sms);
+            left -= std::min(left, room.sms);
         }
-        put(group, wave, block, times);
+        put(room.group, wave, block, times);
     }
     return placed;
 }

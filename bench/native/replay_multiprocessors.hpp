@@ -86,9 +86,9 @@ class Multiprocessors {
     // instructions, and no search finds a wave in it. It is so many bytes long, or several times that.
     static constexpr unsigned chunk = 64;
     struct Room {  // what a group has for the blocks in hand
-        uint16_t group = 0;
-        uint16_t sms = 0;     // so many SMs,
-        unsigned blocks = 1;  // and so many blocks on each
+        unsigned group = 0;
+        uint32_t sms = 0;     // so many SMs,
+        unsigned blocks = 0;  // and so many blocks on each, where that matters
     };
 
     static constexpr uint64_t ones = 0x0101'0101'0101'0101;
@@ -98,6 +98,7 @@ class Multiprocessors {
     void widen(uint16_t wave);
     void copy(unsigned from, unsigned to);
     unsigned part(unsigned group, uint64_t counts);
+    void keep(unsigned group, uint64_t allowed);
     void put(unsigned group, Wave wave, Resources block, unsigned times);
     void remove(unsigned group);
 
