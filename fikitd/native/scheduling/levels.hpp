@@ -2,7 +2,8 @@
 // credit that keeps a level from starving.
 //
 //   equals       share by weighted virtual time: the session with the least expected/weight goes first; one
-//                that comes back from idleness, or is new, starts where the others are by now.
+//                that comes back from idleness, or is new, starts where the others are by now; what it is
+//                ahead of its equals it is at another level, too.
 //   starvation   a level that could issue nothing earns `starvation_share` of the time as credit, and more of
 //                it for what is not known, lest that stays so; once that covers the time that its next
 //                operation lasts where it would run, it is entitled to go before the levels above. What
@@ -40,7 +41,7 @@ class Levels : public Policy {
         refused_until_ = 0;
         leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
-        if (level != entry.level) entry.virtual_time = levels_[level].floor;
+        entry.virtual_time += levels_[level].floor - levels_[entry.level].floor;
         entry.level = level;
         entry.inverse_weight = 1.0 / weight;
         join(session, level);

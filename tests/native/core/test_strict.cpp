@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -349,6 +350,21 @@ void a_new_level_is_a_new_start() {
     CHECK(simulation.clients[0].used - before > 90 * ms);
 }
 
+// Nor is what it has had forgotten, as often as it goes there and back.
+void who_goes_to_other_levels_and_back_has_no_more_than_its_equals() {
+    Simulation simulation;
+    simulation.open(0, 5, 1 * ms);
+    simulation.open(1, 5, 50 * us);
+    while (simulation.now < 1000 * ms) {
+        const bool waits = std::exchange(simulation.clients[0].waits, false);
+        if (waits) simulation.policy->withdrawn(0, simulation.now);
+        for (const int level : {6, 5}) simulation.policy->changed(0, level, 1.0, simulation.now);
+        if (waits) simulation.offer(0);
+        simulation.step(1000 * ms);
+    }
+    CHECK(std::abs(static_cast<double>(simulation.clients[0].used - simulation.clients[1].used)) < 20 * ms);
+}
+
 // Whoever had it, and whether they are still there; work beside its own is none of it.
 void idle_time_is_told_by_who_had_it() {
     for (const char* name : {"strict", "fikit"}) {
@@ -399,6 +415,7 @@ int main(int count, char** arguments) {
         CASE(equals_that_came_in_any_order_have_their_share),
         CASE(a_change_while_in_flight_keeps_the_accounts),
         CASE(a_new_level_is_a_new_start),
+        CASE(who_goes_to_other_levels_and_back_has_no_more_than_its_equals),
         CASE(idle_time_is_told_by_who_had_it),
         CASE(policies_are_found_by_name),
     };
