@@ -15,15 +15,20 @@ import structlog
 import trio
 from fikit.protocol import Event, EventKind
 
+from fikitd.errors import QuotaReached
+
 QUEUE_EVENTS: Final = 1000
+MOST_SUBSCRIPTIONS: Final = 32
+"""Of one user: each event is sent to all of them, by the thread that serves everybody."""
 Sees = Callable[[int | None], bool]
 
 
 class Subscription:
     """Events for one subscriber, in order."""
 
-    def __init__(self, sees: Sees) -> None:
+    def __init__(self, sees: Sees, uid: int | None) -> None:
         self.sees = sees
+        self.uid = uid
         self.send, self.receive = trio.open_memory_channel[Event](QUEUE_EVENTS)
         self.lost = 0
 
@@ -70,9 +75,13 @@ class Events:
                 subscription.offer(event)
 
     @contextmanager
-    def subscribed(self, sees: Sees) -> Iterator[Subscription]:
-        """Listen while inside."""
-        subscription = Subscription(sees)
+    def subscribed(self, sees: Sees, uid: int | None = None) -> Iterator[Subscription]:
+        """Listen while inside; for a user (None: the daemon itself). Raises QuotaReached."""
+        subscription = Subscription(sees, uid)
+        if uid is not None and sum(each.uid == uid for each in self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            raise QuotaReached(
+                f"user {uid} has {MOST_SUBSCRIPTIONS} subscriptions, the most one may have", "end some"
+            )
         self._subscriptions.add(subscription)
         try:
             yield subscription

@@ -26,7 +26,8 @@ the connection with an `error` under id 0. Requests of one connection may be ans
 of them, and 1024 of one user's, are outstanding at a time; of those of one user that do not wait for
 something to happen, a few are served at a time. A client that does not read its replies is disconnected, and
 one that shuts down its half of the connection has left: what it has asked for may not be answered.
-`subscribe` is answered by events under its id, the first of kind `subscribed`, and by nothing else.
+`subscribe` is answered by events under its id, the first of kind `subscribed`, and by nothing else; a user
+may have 32 of them.
 
 ## Error codes
 

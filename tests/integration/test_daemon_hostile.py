@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from fikit import protocol as p
 
+from fikitd.events import MOST_SUBSCRIPTIONS
 from tests.integration.conftest import Client, Daemon
 
 ANSWER_SECONDS = 5.0
@@ -79,6 +80,20 @@ def test_a_subscriber_that_does_not_read_loses_events_and_holds_up_nobody(daemon
             while quick.receive()[1].kind not in ("session_paused", "session_resumed"):
                 pass
     assert memory_of(daemon) < before + (32 << 20)
+
+
+@pytest.mark.shares_daemon
+def test_subscriptions_of_one_user_are_few(daemon: Daemon, client: Client) -> None:
+    """Each event is sent to all of them, by the thread that serves everybody."""
+    hoarding = [daemon.client() for _ in range(2)]
+    for number in range(MOST_SUBSCRIPTIONS):
+        assert hoarding[number % 2].ask(p.Subscribe()).kind == "subscribed"
+    assert client.ask(p.Subscribe()).code == "quota"
+    hoarding[0].close()
+    daemon.clients.remove(hoarding[0])
+    while isinstance(answer := client.ask(p.Subscribe()), p.Failure):
+        assert answer.code == "quota"
+    assert answer.kind == "subscribed"
 
 
 @pytest.mark.shares_daemon
