@@ -181,8 +181,10 @@ void Core::release(Session& session) {
     release_arrays(session);
     release_mappings(driver_, session);
     session.arena->clear();
-    for (auto& [handle, buffer] : session.host_buffers)
+    for (auto& [handle, buffer] : session.host_buffers) {
+        buffer.memory.leave();  // its program may go on, and look at what it was sent
         if (buffer.registered) unregister_when_idle(std::move(buffer.memory));
+    }
     session.host_buffers.clear();
     for (const SessionModule& module : session.modules) unload_when_idle(module);
     if (session.compiled != nullptr) unload_when_idle(session.compiled->module);

@@ -135,7 +135,10 @@ void close_apart(std::span<const int> descriptors) {
 
 SharedMemory::~SharedMemory() {
     if (address_ == nullptr) return;
-    if (guarded_) unguard(address_);
+    if (guarded_)
+        unguard(address_);
+    else if (!left_)
+        madvise(address_, size_, MADV_REMOVE);  // of what nobody else may write to the kernel removes nothing
     munmap(address_, size_);
 }
 

@@ -42,7 +42,8 @@ using Descriptor = OwnedDescriptor<close_here>;
 using TenantDescriptor = OwnedDescriptor<close_tenants>;  // sent by a tenant, or that a tenant sends by
 
 // A memfd of fixed size, mapped for reading and writing here. Nobody can shrink it under our feet (that
-// would be a SIGBUS in the executor): its size is sealed before it is handed out. Or a part of a tenant's own
+// would be a SIGBUS in the executor): its size is sealed before it is handed out. Its memory, which is
+// counted as ours, goes with this: whoever still has the descriptor has zeros. Or a part of a tenant's own
 // file, which the tenant can shrink: zeros take the place of what is gone then.
 class SharedMemory {
   public:
@@ -51,12 +52,14 @@ class SharedMemory {
         : descriptor_(std::move(other.descriptor_)),
           address_(std::exchange(other.address_, nullptr)),
           size_(std::exchange(other.size_, 0)),
-          guarded_(other.guarded_) {}
+          guarded_(other.guarded_),
+          left_(other.left_) {}
     SharedMemory& operator=(SharedMemory&& other) noexcept {
         std::swap(descriptor_, other.descriptor_);
         std::swap(address_, other.address_);
         std::swap(size_, other.size_);
         std::swap(guarded_, other.guarded_);
+        std::swap(left_, other.left_);
         return *this;
     }
     ~SharedMemory();
@@ -72,12 +75,15 @@ class SharedMemory {
     size_t size() const { return size_; }
     int descriptor() const { return descriptor_.get(); }
     Descriptor take_descriptor() { return std::move(descriptor_); }
+    // What is in it stays with whoever else has it.
+    void leave() { left_ = true; }
 
   private:
     Descriptor descriptor_;
     void* address_ = nullptr;
     size_t size_ = 0;
     bool guarded_ = false;  // it is a tenant's file
+    bool left_ = false;
 };
 
 }  // namespace fikit

@@ -19,7 +19,7 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX, listener
-from tests.integration.end_to_end.raw_channel import NOTES_OFFSET, RawChannel
+from tests.integration.end_to_end.raw_channel import ANSWER_SECONDS, NOTES_OFFSET, RawChannel
 from tests.integration.end_to_end.test_refusals import still_works
 from tests.integration.test_daemon_hostile import lingering
 
@@ -51,6 +51,7 @@ FAILS = """
 """
 
 COPY, ROWS, MEMORY_ALLOCATE = 3, 2, 2  # an operation, a flag of it, a call
+STAGING_BYTES = 4 << 20
 LINE_BYTES = 1024
 PRINTS = f"""
 .version 7.8
@@ -190,6 +191,20 @@ def test_what_kernels_print_and_nobody_takes_has_a_bound(daemon: Daemon, connect
             return
         threading.Event().wait(0.1)
     raise AssertionError(f"{printed.stat().st_blocks * 512} bytes")
+
+
+@pytest.mark.shares_daemon
+def test_who_keeps_the_descriptor_of_a_channel_keeps_no_memory(daemon: Daemon) -> None:
+    """It is the executor's, and a session more can be had each time."""
+    client = daemon.client()
+    raw = RawChannel(client)
+    outbox = client.descriptors[-3]
+    raw.outbox[-STAGING_BYTES:] = bytes(STAGING_BYTES)
+    assert os.fstat(outbox).st_blocks * 512 >= STAGING_BYTES
+    assert client.ask(p.Kill(target=raw.session)) == p.Done()
+    limit = time.monotonic() + ANSWER_SECONDS
+    while os.fstat(outbox).st_blocks > 0:
+        assert time.monotonic() < limit
 
 
 @pytest.mark.parametrize("where", ["displaced", "several"])

@@ -1,6 +1,7 @@
 // Memory that a tenant registers: which files are taken, and what becomes of one that the tenant takes away.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -80,6 +81,32 @@ void what_is_taken_away_takes_few_mappings() {
         CHECK(ftruncate(file.get(), static_cast<off_t>(left * FIKIT_PAGE)) == 0);
         CHECK_EQUAL(memory.data()[left * FIKIT_PAGE], 0);
     }
+}
+
+blkcnt_t blocks_of(const Descriptor& file) {
+    struct stat found{};
+    CHECK(fstat(file.get(), &found) == 0);
+    return found.st_blocks;
+}
+
+// Ours is counted as the executor's, and nobody could count what tenants keep of it.
+void memory_goes_though_somebody_has_its_descriptor() {
+    for (const bool left : {false, true}) {
+        SharedMemory memory;
+        CHECK(memory.create("ours", size, false));
+        const Descriptor kept = memory.take_descriptor();
+        std::memset(memory.data(), 1, size);
+        CHECK(blocks_of(kept) > 0);
+        if (left) memory.leave();
+        memory = SharedMemory();
+        CHECK_EQUAL(blocks_of(kept) > 0, left);
+    }
+    SharedMemory theirs;
+    const Descriptor file = file_of(size);
+    CHECK(theirs.open(file.get(), 0, size, 0));
+    std::memset(theirs.data(), 1, size);
+    theirs = SharedMemory();
+    CHECK(blocks_of(file) > 0);
 }
 
 auto open_files() {
@@ -279,6 +306,7 @@ int main(int count, char** arguments) {
         CASE(what_is_no_such_file_is_refused),
         CASE(zeros_take_the_place_of_what_is_taken_away),
         CASE(what_is_taken_away_takes_few_mappings),
+        CASE(memory_goes_though_somebody_has_its_descriptor),
         CASE(of_several_descriptors_one_comes),
         CASE(a_session_registers_its_file),
         CASE(pinned_memory_holds_no_descriptor),
