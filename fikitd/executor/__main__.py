@@ -39,6 +39,7 @@ def output_file() -> int:
 @click.option("--time-scale", type=float, default=1.0, help="Host seconds per device second.")
 @click.option("--board", default="", help="The file that this GPU's executors share.")
 @click.option("--ledger", default="", help="The file that this tenant's executors on this GPU share.")
+@click.option("--host-ledger", default="", help="The file that all of this tenant's executors share.")
 @click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
 def main(
     executor: str,
@@ -51,6 +52,7 @@ def main(
     time_scale: float,
     board: str,
     ledger: str,
+    host_ledger: str,
     settings: str,
 ) -> None:
     """Hold one CUDA context and run the dispatch core on it."""
@@ -70,7 +72,7 @@ def main(
         section = msgspec.json.decode(settings, type=SchedulingSection)
         printed = output_file()
         ready = set_up(device, section.partitions)
-        core = DispatchCore(ready, section, time_scale, board, ledger, printed, gpu)
+        core = DispatchCore(ready, section, time_scale, board, ledger, host_ledger, printed, gpu)
     except (SetUpFailed, OSError, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Final
 
 import msgspec
 from fikit.protocol import GateStatistics, KernelProfile, TraceOperation, Usage
@@ -10,6 +11,9 @@ from fikit.protocol import GateStatistics, KernelProfile, TraceOperation, Usage
 from fikitd import _core
 from fikitd.executor.set_up import Device
 from fikitd.scheduling.settings import SchedulingSection
+
+HOST_SHARE: Final = 2
+"""One in so many bytes of the machine's memory may be a user's."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -64,6 +68,9 @@ def settings_of(section: SchedulingSection) -> Any:
     settings.poll_host_ns = int(section.poll_us * 1000)
     settings.staging_bytes = section.staging_bytes
     settings.host_limit_bytes = section.pinned_limit_bytes
+    settings.host_tenant_bytes = section.host_memory_limit_bytes or (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // HOST_SHARE
+    )
     return settings
 
 
@@ -77,6 +84,7 @@ class DispatchCore:
         time_scale: float,
         board: str,
         ledger: str,
+        host_ledger: str = "",
         printed: int = -1,
         gpu: int = 0,
     ) -> None:
@@ -85,6 +93,7 @@ class DispatchCore:
         settings.time_scale = time_scale
         settings.board_path = board
         settings.ledger_path = ledger
+        settings.host_ledger_path = host_ledger
         settings.printed = printed
         settings.gpu = gpu
         self._device = device  # its streams live as long as the core

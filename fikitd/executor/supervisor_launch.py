@@ -92,6 +92,7 @@ async def start(
         "time-scale": str(executor.device.time_scale),
         "board": str(executor.socket.with_name(f"board-{executor.device.index}")),
         "ledger": str(executor.socket.with_name(f"memory-{executor.device.index}-{executor.uid}")),
+        "host-ledger": str(executor.socket.with_name(f"memory-{executor.uid}")),
         "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]

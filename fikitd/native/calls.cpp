@@ -230,6 +230,8 @@ class CallHandler {
         std::vector<uint8_t> image;
         const CUresult copied = core_.copy_image(session_, request, image);
         if (copied != CUDA_SUCCESS) return copied;
+        module.counted = core_.count_host(image.size());
+        if (module.counted == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
         image.reserve(image.size() + 1 + extra_.size());
         image.push_back(0);  // PTX ends here whatever it says
         if (const char* wrong = check_image(image); wrong != nullptr) {

@@ -61,6 +61,7 @@ struct Settings {
     uint64_t ring_bytes = 1u << 20;
     uint64_t staging_bytes = 32u << 20;
     uint64_t host_limit_bytes = 16ull << 30;    // pinned memory of one session
+    uint64_t host_tenant_bytes = 0;             // and images of code, of all the tenant's; 0: no limit
     uint32_t in_flight_limit = most_in_flight;  // steps of one session
     // A session's entries in the executor's tables, which no quota counts.
     size_t most_buffers = 1u << 20;     // allocations, mappings and the like
@@ -72,6 +73,7 @@ struct Settings {
     uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
     std::string board_path;             // of the GPU's board; empty: this executor is alone
     std::string ledger_path;            // of the tenant's memory on this GPU; empty: likewise
+    std::string host_ledger_path;       // of what the tenant takes of the machine's; empty: likewise
     unsigned gpu = 0;                   // whose addresses these are
     int printed = -1;                   // the file that standard output is, for printf of kernels
     bool own_thread = true;             // false: tests turn the loop by hand
@@ -375,7 +377,9 @@ class Core {
     }
     CUresult copy_image(Session& session, uint32_t is_offered, uint64_t offset, uint64_t size,
                         std::vector<uint8_t>& image) const;
-    CUresult pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address) const;
+    CUresult pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address);
+    // Counts memory of the host's as the tenant's for as long as the answer lives; nullptr: it has too much.
+    std::shared_ptr<void> count_host(uint64_t bytes);
     // The buffer is the session's no more, and still registered; empty when there is none.
     PinnedBuffer unpin(Session& session, uint32_t handle) const;
     uint64_t own_place(uint64_t size, uint64_t wished);
@@ -424,6 +428,8 @@ class Core {
     std::map<uint32_t, std::weak_ptr<SharedExtent>> shared_extents_;
     uint32_t shares_ = 0;
     Ledger ledger_;                          // of the tenant's memory, here and in its other executors
+    Ledger host_ledger_;                     // of what it takes of the host's: pinned memory, images
+    std::mutex host_mutex_;                  // one thread at a time looks for who has ended
     std::atomic<uint64_t> kept_bytes_{0};    // of all sessions
     bool memory_wanted_ = false;             // somebody waits for what others keep
     std::atomic<uint32_t> memory_going_{0};  // idle jobs after which the tenant has more

@@ -1,6 +1,6 @@
-// The ledger of a tenant on a GPU: how much device memory its executors use together, or are about to, so
-// that the tenant's limit holds for all of them. Shared by a file. Taking from what is left is one exchange
-// of a word; each executor's own entry tells what to put back once it has ended, killed or not.
+// The ledger of a tenant: how much memory its executors use together, or are about to, of a GPU's or of the
+// host's, so that the tenant's limit holds for all of them. Shared by a file. Taking from what is left is one
+// exchange of a word; each executor's own entry tells what to put back once it has ended, killed or not.
 #pragma once
 
 #include <atomic>

@@ -9,6 +9,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "jit.hpp"
@@ -19,7 +20,8 @@ struct SessionModule {
     CUlibrary library = nullptr;
     CUmodule module = nullptr;
     uint64_t hash = 0;
-    uint64_t variable_bytes = 0;  // charged
+    uint64_t variable_bytes = 0;              // charged
+    std::shared_ptr<void> counted = nullptr;  // its image, of which the driver has a copy
 };
 
 // More than any GPU has: of variables whose size cannot be told, too.

@@ -32,9 +32,18 @@ CUresult Core::may_pin(const Session& session, uint32_t handle, uint64_t size) c
     return size <= limit && session.host_bytes <= limit - size ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult Core::pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address) const {
+std::shared_ptr<void> Core::count_host(uint64_t bytes) {
+    const std::lock_guard lock(host_mutex_);
+    if (!host_ledger_.reserve(bytes, settings_.host_tenant_bytes, true)) return nullptr;
+    return {this, [bytes](Core* core) { core->host_ledger_.give_back(bytes); }};
+}
+
+CUresult Core::pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address) {
+    const uint64_t size = memory.size();
+    std::shared_ptr<void> counted = count_host(size);
+    if (counted == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    memory.count(std::move(counted));
     PinnedBuffer buffer{.memory = std::move(memory), .registered = true};
-    const uint64_t size = buffer.memory.size();
     const CUresult result = driver_.cuMemHostRegister_(
         buffer.memory.data(), size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS) return result;

@@ -130,6 +130,8 @@ NB_MODULE(_core, module) {
         .def_rw("poll_host_ns", &Settings::poll_host_ns)
         .def_rw("staging_bytes", &Settings::staging_bytes)
         .def_rw("host_limit_bytes", &Settings::host_limit_bytes)
+        .def_rw("host_tenant_bytes", &Settings::host_tenant_bytes)
+        .def_rw("host_ledger_path", &Settings::host_ledger_path)
         .def_rw("board_path", &Settings::board_path)
         .def_rw("ledger_path", &Settings::ledger_path)
         .def_rw("gpu", &Settings::gpu)

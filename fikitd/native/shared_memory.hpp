@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -53,13 +54,15 @@ class SharedMemory {
           address_(std::exchange(other.address_, nullptr)),
           size_(std::exchange(other.size_, 0)),
           guarded_(other.guarded_),
-          left_(other.left_) {}
+          left_(other.left_),
+          counted_(std::move(other.counted_)) {}
     SharedMemory& operator=(SharedMemory&& other) noexcept {
         std::swap(descriptor_, other.descriptor_);
         std::swap(address_, other.address_);
         std::swap(size_, other.size_);
         std::swap(guarded_, other.guarded_);
         std::swap(left_, other.left_);
+        std::swap(counted_, other.counted_);
         return *this;
     }
     ~SharedMemory();
@@ -77,6 +80,8 @@ class SharedMemory {
     Descriptor take_descriptor() { return std::move(descriptor_); }
     // What is in it stays with whoever else has it.
     void leave() { left_ = true; }
+    // What is to go with it.
+    void count(std::shared_ptr<void> counted) { counted_ = std::move(counted); }
 
   private:
     Descriptor descriptor_;
@@ -84,6 +89,7 @@ class SharedMemory {
     size_t size_ = 0;
     bool guarded_ = false;  // it is a tenant's file
     bool left_ = false;
+    std::shared_ptr<void> counted_;
 };
 
 }  // namespace fikit

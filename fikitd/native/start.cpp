@@ -93,9 +93,11 @@ void Core::start() {
     if (!settings_.board_path.empty() && !board_.open(settings_.board_path))
         throw std::runtime_error("the GPU's board " + settings_.board_path + ": " +
                                  (errno != 0 ? std::strerror(errno) : "no slot is free"));
-    if (!settings_.ledger_path.empty() && !ledger_.open(settings_.ledger_path))
-        throw std::runtime_error("the tenant's ledger " + settings_.ledger_path + ": " +
-                                 (errno != 0 ? std::strerror(errno) : "no slot is free"));
+    for (const auto& [ledger, path] :
+         {std::pair{&ledger_, &settings_.ledger_path}, std::pair{&host_ledger_, &settings_.host_ledger_path}})
+        if (!path->empty() && !ledger->open(*path))
+            throw std::runtime_error("the tenant's ledger " + *path + ": " +
+                                     (errno != 0 ? std::strerror(errno) : "no slot is free"));
     calibrate();
     workers_.start(worker_threads, [this] { driver_.cuCtxSetCurrent_(context_); });
     compilers_.start(worker_threads, [this] { driver_.cuCtxSetCurrent_(context_); });

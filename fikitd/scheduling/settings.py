@@ -77,3 +77,12 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     pinned_limit_bytes: Annotated[
         int, Meta(ge=0, le=1 << 46, description="Pinned and managed memory that one session may have.")
     ] = 16 << 30
+    host_memory_limit_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 46,
+            description="That and the code that they have loaded, of all sessions of a user; 0: half of the "
+            "machine's memory.",
+        ),
+    ] = 0

@@ -228,8 +228,8 @@ class Double:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int)
-    names = ("domain", "executor", "daemon", "socket", "device", "uuid", "time-scale", "board", "ledger")
-    for name in (*names, "settings"):
+    names = ("domain", "executor", "daemon", "socket", "device", "uuid", "time-scale")
+    for name in (*names, "board", "ledger", "host-ledger", "settings"):
         parser.add_argument(f"--{name}")
     Double(parser.parse_args()).run()
 

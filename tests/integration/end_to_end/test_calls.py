@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import fikit
@@ -134,6 +135,29 @@ def test_what_limits_an_image_is_host_memory(
     with pytest.raises(fikit.OutOfMemoryError):
         session.load(PTX + "// " + "x" * (9 << 20) + "\n")
     session.load(PTX).unload()
+
+
+def test_what_sessions_of_a_user_take_of_the_host_is_limited_together(
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+) -> None:
+    """Pinned memory and images of code, in whichever executor."""
+    limited = SETTINGS.replace("[scheduling]", f"[scheduling]\nhost_memory_limit_bytes = {8 << 20}")
+    stopped_daemon.configure(settings=limited)
+    stopped_daemon.start()
+    one, other = connect_to(), connect_to(isolated=True)
+    pinned = one.allocate_pinned(5 << 20)
+    long = PTX + "// " + "x" * (4 << 20) + "\n"
+    for take in (lambda: other.allocate_pinned(4 << 20), lambda: other.load(long)):
+        with pytest.raises(fikit.OutOfMemoryError):
+            take()
+    other.load(PTX).unload()
+    pinned.free()
+    loaded = None
+    while loaded is None:  # it is back once nothing is in flight
+        with suppress(fikit.OutOfMemoryError):
+            loaded = other.load(long)
+    with pytest.raises(fikit.OutOfMemoryError):
+        one.allocate_pinned(5 << 20)
 
 
 def test_no_such_gpu(daemon: Daemon) -> None:
