@@ -159,9 +159,9 @@ class CallHandler {
         const Descriptor file = memory.take_descriptor();  // the tenant's: nobody here needs it again
         result = core_.pin(session_, request.handle, std::move(memory), reply.device_address);
         if (result != CUDA_SUCCESS || send_descriptor(session_.lifeline.get(), file.get())) return result;
-        const PinnedBuffer buffer = core_.unpin(session_, request.handle);
+        PinnedBuffer buffer = core_.unpin(session_, request.handle);
         session_.host_bytes -= buffer.memory.size();
-        driver_.cuMemHostUnregister_(buffer.memory.data());
+        core_.unregister_when_idle(std::move(buffer.memory));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
 

@@ -236,6 +236,30 @@ void waits_for_its_end(Rig& rig, Act act) {
     thread.join();
 }
 
+// A tenant that does not take what it is sent: nobody is to wait for what runs because of that.
+void what_cannot_be_handed_over_goes_when_nothing_runs() {
+    Rig rig;
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const Descriptor full(dup(ends[0]));
+    Producer* producer = nullptr;
+    std::pair<int, int> memories;
+    rig.while_turning([&] { memories = rig.core().attach({"deaf", 5, 1.0, 0, 0, false, ends[0], -1}); });
+    CHECK(Producer::attach(memories.first, memories.second, ends[1], producer) == status::success);
+    const std::unique_ptr<Producer> deaf(producer);
+    const Tenant busy = endless(rig);
+    while (send(full.get(), "d", 1, MSG_DONTWAIT) == 1) {
+    }
+    const auto before = null_driver::live().registrations;
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    rig.while_turning(
+        [&] { CHECK_EQUAL(deaf->host_allocate(FIKIT_PAGE, handle, buffer), CUDA_ERROR_OUT_OF_MEMORY); });
+    CHECK_EQUAL(null_driver::live().registrations, before + 1);
+    release_all(rig);
+    rig.turn_until([&] { return null_driver::live().registrations == before; });
+}
+
 void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
     constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
     Rig rig(quick());
@@ -310,6 +334,7 @@ int main(int count, char** arguments) {
         CASE(of_several_descriptors_one_comes),
         CASE(a_session_registers_its_file),
         CASE(pinned_memory_holds_no_descriptor),
+        CASE(what_cannot_be_handed_over_goes_when_nothing_runs),
         CASE(what_is_freed_and_allocated_in_turn_does_not_pile_up),
         CASE(code_waits_until_less_is_on_its_way_back),
         CASE(what_is_freed_counts_until_it_is_back),
