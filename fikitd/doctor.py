@@ -13,6 +13,7 @@ import trio
 from fikit.protocol import Check
 
 from fikitd.device import library_finding
+from fikitd.events import Sees
 from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import group_number
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 LEAST_FREE_BYTES: Final = 256 << 20
 
 
-async def diagnose(daemon: Daemon) -> list[Check]:
-    """All checks."""
+async def diagnose(daemon: Daemon, sees: Sees) -> list[Check]:
+    """All checks; of executors, which are users', those whose owner the peer may see."""
     surroundings = await in_thread(lambda: list(blocking_checks(daemon)))
-    return [*surroundings, *executor_checks(daemon)]
+    return [*surroundings, *executor_checks(daemon, sees)]
 
 
 def blocking_checks(daemon: Daemon) -> Iterator[Check]:
@@ -77,10 +78,12 @@ def directory_checks(directory: Path, name: str) -> Iterator[Check]:
         yield Check(name=f"{name} free", ok=free >= LEAST_FREE_BYTES, detail=f"{free >> 20} MiB")
 
 
-def executor_checks(daemon: Daemon) -> Iterator[Check]:
+def executor_checks(daemon: Daemon, sees: Sees) -> Iterator[Check]:
     """Each executor answers when it is asked, and is asked in time."""
     now = trio.current_time()
     for executor in daemon.supervisor.executors.values():
+        if not sees(executor.uid):
+            continue
         ok = executor.state != "failed" and not executor.unresponsive and now <= executor.turns_by
         detail = f"{executor.state}, gpu {executor.device.index}, {executor.domain}"
         if executor.heartbeat is not None:

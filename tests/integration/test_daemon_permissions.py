@@ -52,8 +52,10 @@ def test_user_sees_and_controls_only_what_is_his(daemon: Daemon, client: Client,
         for request in (p.Drain(), p.Undrain(), p.ClearProfiles(), p.ImportProfiles(profiles=[])):
             assert mine.ask(request).code == "permission"
         assert "root" not in mine.ask(p.ReadMetrics()).text
+        assert not any(executor in each.name for each in mine.ask(p.Doctor()).checks)
         return "all refused"
 
+    assert any(executor in each.name for each in client.ask(p.Doctor()).checks)
     assert as_user(NOBODY, try_everything) == "all refused"
     assert client.ask(p.Show(target=session)).session.state == "running"
 

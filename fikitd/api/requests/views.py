@@ -161,7 +161,7 @@ async def read_metrics(caller: Caller, request: ReadMetrics) -> Reply:
 @handles(Doctor)
 async def doctor(caller: Caller, request: Doctor) -> Reply:
     """Check the surroundings."""
-    return Diagnosis(checks=await diagnose(caller.daemon))
+    return Diagnosis(checks=await diagnose(caller.daemon, caller.peer.sees))
 
 
 @handles(Subscribe)
