@@ -15,7 +15,7 @@ namespace fikit {
 namespace {
 
 constexpr Nanoseconds least_pause = 20'000, longest_pause = 500'000;  // between two looks at a word
-constexpr size_t looks_per_turn = 16;                                 // at blocked streams of one session
+constexpr size_t looks_per_turn = 16;  // at blocked streams of all sessions, but for one of each
 
 bool is_of_stream(uint16_t op) {
     return is_step(op) || op == FIKIT_OP_STREAM_CREATE || op == FIKIT_OP_STREAM_DESTROY;
@@ -292,9 +292,11 @@ bool Core::will_record(uint32_t serial, uint32_t event) const {
 }
 
 // At a few of the blocked streams, in turn: a look may take driver calls, and other sessions wait meanwhile.
-bool Core::look_at_blocks(Session& session) {
+// `waiting`: so many sessions have some.
+bool Core::look_at_blocks(Session& session, size_t waiting) {
     bool progress = false;
-    for (size_t looks = std::min(session.blocked.size(), looks_per_turn); looks > 0; --looks) {
+    const size_t most = std::max<size_t>(looks_per_turn / waiting, 1);
+    for (size_t looks = std::min(session.blocked.size(), most); looks > 0; --looks) {
         if (session.next_look >= session.blocked.size()) session.next_look = 0;
         uint32_t& handle = session.blocked[session.next_look];
         SessionStream& stream = *session.streams[handle];

@@ -88,10 +88,13 @@ bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
 bool Core::collect() {
     const Nanoseconds now = clock_.now();
     bool progress = false;
+    size_t waiting = 0;
+    if (blocked_ > 0)
+        for (const auto& session : sessions_) waiting += !session->blocked.empty();
     for (size_t i = 0; i < sessions_.size(); ++i) {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
-        if (!session.blocked.empty()) progress |= look_at_blocks(session);
+        if (!session.blocked.empty()) progress |= look_at_blocks(session, waiting);
         progress |= release_frees(session);
         if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);

@@ -287,7 +287,7 @@ class Core {
     bool begin_values(Session& session);
     bool begin_event_wait(Session& session);
     void block(Session& session, SessionStream& stream, uint32_t handle, const Block& block, bool behind);
-    bool look_at_blocks(Session& session);
+    bool look_at_blocks(Session& session, size_t waiting);
     bool is_over(Session& session, SessionStream& stream, uint32_t handle);
     bool look_at_word(Session& session, SessionStream& stream, uint32_t handle);
     bool is_at_gates(const Session& session) const;

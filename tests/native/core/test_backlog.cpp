@@ -96,6 +96,32 @@ void endless_waits_hold_up_nobody_else() {
     works(rig, tenant);
 }
 
+// A look at a word on the device takes driver calls: of however many sessions, a turn has few of them.
+void endless_waits_of_many_sessions_take_little_of_a_turn() {
+    Rig rig;
+    std::vector<Tenant> tenants;
+    for (const char* name : {"a", "b", "c", "d", "e", "f"}) tenants.push_back(rig.attach(name));
+    for (Tenant& tenant : tenants) {
+        uint64_t word = 0, charged = 0;
+        rig.while_turning([&] { CHECK_EQUAL(tenant->memory_allocate(4096, word, charged), 0); });
+        for (int i = 0; i < 16; ++i)
+            submit(tenant, new_stream(tenant), {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, 0, 0, word, 1});
+        rig.take(tenant);
+    }
+    uint64_t all = 0;
+    for (int i = 0; i < 40; ++i) {
+        const Nanoseconds begun = host_now();
+        while (host_now() - begun < 1'000'000) {  // by then each may be looked at again
+        }
+        const uint64_t before = null_driver::count(Function::cuMemcpyDtoHAsync_);
+        rig.turn();
+        const uint64_t looks = null_driver::count(Function::cuMemcpyDtoHAsync_) - before;
+        CHECK(looks <= 16);
+        all += looks;
+    }
+    CHECK(all > 6 * 16);
+}
+
 // What waits counts as on the GPU once it no longer does.
 void what_waits_is_not_high_priority_work() {
     Rig rig;
@@ -363,6 +389,7 @@ int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(what_is_behind_a_wait_waits_for_the_word),
         CASE(endless_waits_hold_up_nobody_else),
+        CASE(endless_waits_of_many_sessions_take_little_of_a_turn),
         CASE(what_waits_is_not_high_priority_work),
         CASE(the_end_of_a_session_ends_its_waits),
         CASE(the_end_of_a_session_waits_for_its_words),
