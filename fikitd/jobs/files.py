@@ -115,6 +115,15 @@ def read(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file. Raises OSError where that cannot be told."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def prepare(directory: Path, spec: dict[str, Any]) -> None:
     """Make the directory of a job. Raises OSError."""
     directory.mkdir(mode=0o700)
@@ -155,21 +164,29 @@ def runner_process(directory: Path) -> tuple[int, int] | None:
     return None
 
 
-def close_the_book(directory: Path) -> dict[str, Any] | None:
-    """What a dead runner left; when it left nothing, see to it that a late one will not start.
+def close_the_book(directory: Path, unless_unbegun: bool) -> bool | None:
+    """See to it that no late runner starts the command of one that is dead.
 
-    None: a runner lives after all. An empty result: it is lost.
+    None: a runner lives after all. False: left open, as nothing has begun; what a dead runner had forked and
+    not noted has ended with it. Raises OSError.
     """
     held = lock(directory)
     if held is None:
         return None
     try:
-        found = read(directory / EXIT)
-        if found is None:
+        if unless_unbegun and can_begin(directory):
+            return False
+        if read(directory / EXIT) is None:
             fill_space(directory / EXIT, take_space(directory / EXIT), {})
-        return found or {}
+        return True
     finally:
         os.close(held)
+
+
+def can_begin(directory: Path) -> bool:
+    """Whether the command has neither begun nor been given up, and it is known. Raises OSError."""
+    over = any(is_there(directory / name) for name in (STARTED, EXIT))
+    return not over and read(directory / SPEC) is not None
 
 
 def ask_runner(directory: Path, number: int, grace_ms: int) -> None:

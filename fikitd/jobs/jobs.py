@@ -215,12 +215,37 @@ class Jobs(JobRecords):
         try:
             self._follow(job, await self._processes.start(job))
         except EndedAtOnce:
-            await self._end(job.number, await self._processes.ending(job))
+            await self._runner_gone(job)
         except OSError as error:
-            if (runner := await self._processes.find(job)) is not None:
-                self._follow(job, runner)  # systemd has started it, and did not say so in time
-                return
-            await self._end(job.number, Ending(None, f"cannot start its runner: {error}"), "failed")
+            found = await self._processes.find(job)
+            if isinstance(found, Process):
+                self._follow(job, found)  # systemd has started it, and did not say so in time
+            else:
+                await self._end(job.number, Ending(None, f"cannot start its runner: {error}"), "failed")
+
+    async def _runner_gone(self, job: Job) -> None:
+        """It has ended. One that could begin nothing is followed by another."""
+        found = await self._processes.find(job, again=not self._now(job).kill_asked)
+        if isinstance(found, Process):
+            self._follow(job, found)  # one that an earlier daemon had started came first after all
+        elif found is not None:
+            await self._end(job.number, found)
+        else:
+            why = await self._processes.why_unbegun(job)
+            self._log.warning("job_not_begun", job=job.job, reason=why)
+            self.keep(replace(self._now(job), reason=why))
+            self._nursery.start_soon(self._start_again, job)
+
+    async def _start_again(self, job: Job) -> None:
+        """What it lacked there may be by now."""
+        with trio.move_on_after(RETRY_SECONDS):
+            while not self._now(job).kill_asked:
+                await self.changes(job)
+        if self._now(job).kill_asked:
+            await self._runner_gone(job)
+            return
+        self.keep(replace(self._now(job), reason=""))
+        await self._start_runner(self._now(job))
 
     async def _take_over(self, job: Job) -> None:
         """A job that an earlier daemon left unfinished."""
@@ -228,22 +253,21 @@ class Jobs(JobRecords):
             if job.foreground:
                 await self._end(job.number, Ending(None, "its caller went away"), "killed")
             return
-        if not job.foreground and not await self._processes.has_had_runner(job):
-            await self._start_runner(job)  # the daemon was killed before it did
-            return
         if job.foreground:
-            process = await process_of(job.pid, job.pid_started)
+            found: Process | Ending | None = await process_of(job.pid, job.pid_started)
         else:
-            process = await self._processes.find(job)
-        if process is not None:
+            found = await self._processes.find(job, again=not job.kill_asked)
+        if isinstance(found, Process):
             self._tell("job_taken_over", job, pid=job.pid)
-            self._follow(job, process, taken_over=True)
+            self._follow(job, found, taken_over=True)
+        elif found is not None:
+            await self._end(job.number, found)
         elif job.foreground:  # without a process that was reported it may be at work all the same
             until_over = self._until_caller_gone if job.pid is None else self._until_reported
             self._unheard.add(job.number)
             self._nursery.start_soon(until_over, job)
-        else:
-            await self._end(job.number, await self._processes.ending(job))
+        else:  # the daemon was killed before it started a runner, or that before it began
+            await self._start_runner(job)
 
     async def _until_reported(self, job: Job) -> None:
         """Its process ended while no daemon was there to be told how: a caller that lives is about to."""
@@ -271,16 +295,14 @@ class Jobs(JobRecords):
             nursery.cancel_scope.cancel()
         self._followed.pop(job.number, None)
         process.close()
-        if not job.foreground and (other := await self._processes.find(job)) is not None:
-            self._follow(job, other)  # one that an earlier daemon had started came first after all
+        if not job.foreground:
+            await self._runner_gone(job)
             return
-        if job.foreground:
-            known = self.known.get(job.number)
-            reported = known is None or known.over or job.number in self._abandoned
-            await trio.sleep(0 if reported else RETRY_SECONDS)  # JobFinished may be on its way
-            self._abandoned.discard(job.number)
-        ending = Ending(None, UNREPORTED) if job.foreground else await self._processes.ending(job)
-        await self._end(job.number, ending)
+        known = self.known.get(job.number)
+        reported = known is None or known.over or job.number in self._abandoned
+        await trio.sleep(0 if reported else RETRY_SECONDS)  # JobFinished may be on its way
+        self._abandoned.discard(job.number)
+        await self._end(job.number, Ending(None, UNREPORTED))
 
     async def _until_caller_gone(self, job: Job) -> None:
         """The connection that the job would end with was an earlier daemon's."""
@@ -362,7 +384,7 @@ class Jobs(JobRecords):
             if not job.foreground:
                 self._nursery.start_soon(self._processes.close, job)
             return
-        asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or why)
+        asked = replace(self.known[job.number], kill_asked=True, reason=job.reason if job.kill_asked else why)
         await self._keep_ahead(asked)
         if self._now(job).over:
             return

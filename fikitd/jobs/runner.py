@@ -27,8 +27,9 @@ from fikitd.process_times import start_time
 CHUNK_BYTES: Final = 65536
 MARK_ROOM_BYTES: Final = 8192
 """Whole blocks of a file system are free once these are."""
-NO_PROCESS: Final = {errno.EAGAIN, errno.ENOMEM}
-"""There may be no other just now (fork(2)): a job that has waited for its turn is not given up for that."""
+SHORT: Final = {errno.EAGAIN, errno.ENFILE, errno.ENOMEM}
+"""What a command needs to begin there may be none of just now (fork(2), execve(2)): a job that has waited for
+its turn is not given up for that."""
 PAUSE_SECONDS: Final = 0.1
 LINGER_SECONDS: Final = 1.0
 """After the command's end, read what is still in its pipes for at most this long."""
@@ -87,6 +88,7 @@ class Runner:
         self._exit = files.take_space(directory / files.EXIT)
         limit = int(spec["output_limit_bytes"])
         self._outputs = [Output(directory / name, limit) for name in files.OUTPUTS]
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._control = os.open(files.make_control(directory), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector = selectors.DefaultSelector()
         self._kill_at: float | None = None
@@ -96,32 +98,19 @@ class Runner:
 
     def run(self) -> None:
         """Start the command, see it through, write down how it ended."""
-        while not (self._directory / files.KILL).exists():
-            try:
-                self._pid, told = self._start()
-                break
-            except OSError as error:
-                if error.errno not in NO_PROCESS:
-                    raise
-            time.sleep(PAUSE_SECONDS)
-        else:
+        if not self._start():
             self._end(128 + signal.SIGTERM, "")
             return
-        pidfd = os.pidfd_open(self._pid)
-        for output in self._outputs:
-            os.close(output.writer)
-            self._selector.register(output.reader, selectors.EVENT_READ, output)
-        self._selector.register(self._control, selectors.EVENT_READ, "control")
-        self._selector.register(pidfd, selectors.EVENT_READ, "ended")
-        self._selector.register(told, selectors.EVENT_READ, "told")
         while not self._turn():
             pass
         self._signal(signal.SIGKILL)
-        self._selector.unregister(pidfd)
-        while self._hear(told):
-            pass
-        with suppress(KeyError):
-            self._selector.unregister(told)
+        for key in list(self._selector.get_map().values()):
+            if key.data == "ended":
+                self._selector.unregister(key.fd)
+            elif key.data == "told":
+                while self._hear(key.fd):
+                    pass
+                self._selector.unregister(key.fd)
         self._drain()
         _, status = os.waitpid(self._pid, 0)
         code = os.waitstatus_to_exitcode(status)  # negative: the signal that ended it
@@ -180,43 +169,58 @@ class Runner:
                 self._kill_at = min(kill_at, self._kill_at or kill_at)
 
     def _signal(self, number: int) -> None:
-        try:
-            signal_group(self._pid, number, self._spec["uid"])
-        except (ProcessLookupError, PermissionError):
-            return
+        while True:
+            try:
+                return signal_group(self._pid, number, self._spec["uid"])
+            except (ProcessLookupError, PermissionError):
+                return None
+            except OSError as error:
+                if error.errno not in SHORT:
+                    raise
+            time.sleep(PAUSE_SECONDS)
 
-    def _start(self) -> tuple[int, int]:
-        """Fork; the child's pid, and where it tells what keeps it from becoming the command.
+    def _start(self) -> bool:
+        """Fork, and let the child become the command; False where the job was asked to end before.
 
-        That may take long, where a file system does not answer. It begins once it is noted: whatever kills
-        us, the daemon knows what is left to be ended. It is noted once it leads its session and is its
-        user's: who sets a nice value or sends a signal means all of that.
+        It begins once it is noted and followed: whatever kills us, the daemon knows what is left to be ended,
+        and if what we need cannot be had, nothing has begun: there will be another runner. It is noted once
+        it leads its session and is its user's: who sets a nice value or sends a signal means all of that.
         """
         path = self._directory / files.STARTED
         space = files.take_space(path)
         told, tell = os.pipe2(os.O_CLOEXEC)
         noted, note = os.pipe2(os.O_CLOEXEC)
-        try:
-            pid = os.fork()
-        except OSError:
-            for descriptor in (space, told, tell, noted, note):
-                os.close(descriptor)
-            raise
-        if pid == 0:
+        while not (self._directory / files.KILL).exists():
+            try:
+                self._pid = os.fork()
+                break
+            except OSError as error:
+                if error.errno not in SHORT:
+                    raise
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return False
+        if self._pid == 0:
             os.close(note)
-            become(self._spec, self._outputs, tell, noted)
+            become(self._spec, self._null, self._outputs, tell, noted)
         os.close(tell)
         os.close(noted)
         os.read(told, 1)
-        started = {"pid": pid, "began": start_time(pid), "unix": time.time()}
+        for output in self._outputs:
+            os.close(output.writer)
+            self._selector.register(output.reader, selectors.EVENT_READ, output)
+        self._selector.register(self._control, selectors.EVENT_READ, "control")
+        self._selector.register(os.pidfd_open(self._pid), selectors.EVENT_READ, "ended")
+        self._selector.register(told, selectors.EVENT_READ, "told")
+        started = {"pid": self._pid, "began": start_time(self._pid), "unix": time.time()}
         files.fill_space(path, space, started)
         with suppress(BrokenPipeError):
             os.write(note, b".")
         os.close(note)
-        return pid, told
+        return True
 
 
-def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -> NoReturn:
+def become(spec: dict[str, Any], null: int, outputs: list[Output], tell: int, noted: int) -> NoReturn:
     """In the child: turn into the command, as its user; the directory is entered as that user, too."""
     code, subject = 126, f"user {spec['uid']}"
     try:
@@ -235,14 +239,19 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
             os.write(tell, b".")
         if not os.read(noted, 1):  # our parent is gone
             os._exit(code)
-        null = os.open(os.devnull, os.O_RDONLY)
         for target, source in enumerate([null, outputs[0].writer, outputs[1].writer]):
             os.dup2(source, target)
         os.umask(spec.get("umask", 0o022))  # an older daemon wrote none
-        subject = spec["directory"]
-        os.chdir(subject)
-        subject = spec["command"][0]  # of the ways that PATH has to it, an error names the last
-        os.execvpe(subject, spec["command"], spec["environment"])
+        while True:
+            try:
+                subject = spec["directory"]
+                os.chdir(subject)
+                subject = spec["command"][0]  # of the ways that PATH has to it, an error names the last
+                os.execvpe(subject, spec["command"], spec["environment"])
+            except OSError as error:
+                if error.errno not in SHORT:
+                    raise
+            time.sleep(PAUSE_SECONDS)
     except OSError as error:
         why = error.strerror
         if isinstance(error, FileNotFoundError) and is_there(subject, spec["environment"]):

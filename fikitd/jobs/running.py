@@ -44,6 +44,7 @@ BLOCK_BYTES: Final = 512
 DISK_SHARE: Final = 4
 """One in so many bytes of the file system may be files of jobs that are over."""
 LOST: Final = "its runner ended without an exit code"
+UNBEGUN: Final = "its runner ended before its command began"
 UNREPORTED: Final = "its process ended and nobody reported the exit code"
 
 
@@ -154,6 +155,8 @@ class JobProcesses:
     async def start(self, job: Job) -> Process:
         """Start the runner, once there may be one more process. Raises OSError; EndedAtOnce if it is over."""
         place = self.place(job)
+        with suppress(OSError):  # what one before it said is told, and may have been much
+            await in_thread(os.truncate, place / files.RUNNER_LOG, 0)
         command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(place)]
         what = Launch(self._unit(job), command, place / files.RUNNER_LOG, {}, self._cpu_weight(job))
         return await once_there_is_room(lambda: launch(what))
@@ -197,31 +200,35 @@ class JobProcesses:
     def _cpu_weight(self, job: Job) -> int:
         return self.low_cpu_weight() if job.priority > NORMAL else USUAL_CPU_WEIGHT
 
-    async def find(self, job: Job) -> Process | None:
-        """The runner that an earlier daemon started, if it lives; else its book is closed."""
+    async def find(self, job: Job, again: bool = False) -> Process | Ending | None:
+        """The runner of the job, if one lives; else how the job ended, and its book is closed.
 
-        def look() -> Process | None:
-            while (found := files.runner_process(self.place(job))) is None:
-                if files.close_the_book(self.place(job)) is not None:
-                    return None
+        None: nothing has begun, and the book is left open for ``again`` another runner is to be started.
+        """
+        place = self.place(job)
+
+        def look() -> Process | bool:
+            while (found := files.runner_process(place)) is None:
+                if (closed := files.close_the_book(place, unless_unbegun=again)) is not None:
+                    return closed
             return Process(*found)
 
         try:
-            return await patiently(look)
+            found = await patiently(look)
         except OSError:
-            return None
+            found = True
+        if isinstance(found, Process):
+            return found
+        return await self._ending(job) if found else None
 
     async def close(self, job: Job) -> None:
         """One that has not begun never will, also if the records are lost."""
         with suppress(OSError):
-            await patiently(lambda: files.close_the_book(self.place(job)))
+            await patiently(lambda: files.close_the_book(self.place(job), unless_unbegun=False))
 
-    async def has_had_runner(self, job: Job) -> bool:
-        """Whether one has come so far as to lock the job's directory; or there is none to start it with."""
-        place = self.place(job)  # os.path's exists() takes what cannot be read for what is not there
-        return await in_thread(
-            lambda: os.path.exists(place / files.LOCK) or not os.path.exists(place / files.SPEC)
-        )
+    async def why_unbegun(self, job: Job) -> str:
+        """What is known of it, to be shown until another runner is there."""
+        return UNBEGUN + await in_thread(quoted, self.place(job) / files.RUNNER_LOG)
 
     async def started(self, job: Job) -> tuple[int, int | None]:
         """The pid of the command, once it runs, and when it began. Raises OSError."""
@@ -234,7 +241,7 @@ class JobProcesses:
         began = found.get("began")
         return pid, began if isinstance(began, int) else None
 
-    async def ending(self, job: Job) -> Ending:
+    async def _ending(self, job: Job) -> Ending:
         """What the runner, which has ended, wrote down."""
         path = self.place(job) / files.EXIT
         try:
