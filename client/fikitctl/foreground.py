@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fikitctl.failures import CommandError, ExitCode
 
@@ -31,6 +31,7 @@ _PASSED_ON: Final = frozenset(
     }
 )
 _WATCHED: Final = _PASSED_ON | {signal.SIGCHLD}
+_NOT_FOUND: Final = b"?"
 
 
 def _ways(name: str, environment: Mapping[str, str]) -> list[str]:
@@ -38,6 +39,20 @@ def _ways(name: str, environment: Mapping[str, str]) -> list[str]:
     if "/" in name:
         return [name]
     return [os.path.join(folder, name) for folder in os.get_exec_path(environment) if name]
+
+
+def _execute(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Become the command; why it is not to be executed, None where it is not to be found."""
+    failure: str | None = None
+    for way in _ways(command[0], environment):
+        try:
+            os.execve(way, list(command), dict(environment))
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                failure = failure or error.strerror
+            elif os.path.exists(way):  # what a script's first line names, or a program's loader
+                failure = failure or "interpreter not found"
+    return failure
 
 
 class Foreground:
@@ -65,31 +80,60 @@ class Foreground:
         signal.signal(signal.SIGCHLD, self._child_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Start the child; its process id. Raises CommandError as the shell's 126 and 127."""
-        failure: str | None = None
-        for way in _ways(command[0], environment):
-            try:
-                self.pid = os.posix_spawn(
-                    way,
-                    list(command),
-                    dict(environment),
-                    setpgroup=0,
-                    setsigmask=self._mask,
-                    setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-                )
-            except OSError as error:
-                if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                    failure = failure or error.strerror
-                elif os.path.exists(way):  # what a script's first line names, or a program's loader
-                    failure = failure or "interpreter not found"
-                continue
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], known: Callable[[int], None]
+    ) -> int:
+        """Start the child; its process id. Raises CommandError as the shell's 126 and 127.
+
+        It becomes the command once ``known`` was told of it, and ends with us before: nobody would watch it.
+        """
+        heard, say = os.pipe2(os.O_CLOEXEC)
+        told, tell = os.pipe2(os.O_CLOEXEC)
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            message = f"{command[0]}: {error.strerror}"
+            raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message) from None
+        if self.pid == 0:
+            os.close(say)
+            self._become(command, environment, heard, tell)
+        os.close(heard)
+        os.close(tell)
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # else signals that come now have no group to go to
+            os.setpgid(self.pid, self.pid)
+        known(self.pid)
+        with suppress(BrokenPipeError):
+            os.write(say, b".")
+        os.close(say)
+        with open(told, "rb") as failed:
+            failure = failed.read()
+        if not failure:
             return self.pid
-        if failure is None:
+        os.waitpid(self.pid, 0)
+        if failure == _NOT_FOUND:
             message = f"{command[0] or repr(command[0])}: command not found"
             raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message)
-        message = f"{command[0]}: {failure}"
+        message = f"{command[0]}: {failure.decode(errors='replace')}"
         raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message)
+
+    def _become(
+        self, command: Sequence[str], environment: Mapping[str, str], heard: int, tell: int
+    ) -> NoReturn:
+        """In the child: wait until we are known, and turn into the command or tell why not."""
+        try:
+            os.setpgid(0, 0)
+            ours = [number for number in _PASSED_ON if callable(signal.getsignal(number))]
+            for number in (*ours, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two
+                signal.signal(number, signal.SIG_DFL)
+            if os.read(heard, 1):
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+                os.write(tell, (_execute(command, environment) or "").encode() or _NOT_FOUND)
+        except Exception as error:
+            os.write(tell, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(ExitCode.NOT_EXECUTABLE)
 
     def wait(self) -> int:
         """Pass signals on until the child has ended; its exit code, minus the signal when one ended it."""

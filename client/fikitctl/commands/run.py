@@ -93,18 +93,22 @@ def run_job(invocation: Invocation, request: Submit) -> Ended:
         control, submitted = _admitted(first, request, later)
         lift_deadline()
         job = submitted.job.job
+        reports: dict[str, int | None] = {}
+
+        def known(pid: int) -> None:
+            # Its reply is read later: signals for the child must not wait for the daemon.
+            reports["the command's process"] = _told(control, JobStarted(job=job, pid=pid))
+
         with Foreground() as child:
             try:
-                pid = child.start(request.command, {**request.environment, **submitted.environment})
+                child.start(request.command, {**request.environment, **submitted.environment}, known)
             except CommandError as failure:
                 control.request(JobFinished(job=job, exit_code=failure.exit_code))
                 raise
-            # Its reply is read later: signals for the child must not wait for the daemon.
-            started = _told(control, JobStarted(job=job, pid=pid))
             status = child.wait()
         exit_code = status if status >= 0 else 128 - status
         report = JobFinished(job=job, exit_code=exit_code)
-        reports = {"the command's process": started, "the job's end": _told(control, report)}
+        reports["the job's end"] = _told(control, report)
         try:
             if not _answered(control, reports):
                 _tell_successor(control.path, report)

@@ -207,6 +207,28 @@ def test_the_end_is_told_to_the_daemon_that_took_the_job_over(admitting: Daemon)
     assert ended == [JobFinished(job="job-1", exit_code=3)]
 
 
+KILLED_AS_IT_REPORTS = """
+import os
+from fikit.control import Connection
+from fikit.protocol import JobStarted
+send = Connection.send
+def killed(self, body):
+    if isinstance(body, JobStarted):
+        os.kill(os.getpid(), 9)
+    return send(self, body)
+Connection.send = killed
+from fikitctl.main import main
+main()
+"""
+
+
+@pytest.mark.usefixtures("admitting")
+def test_no_command_runs_that_the_daemon_has_not_heard_of() -> None:
+    start = [sys.executable, "-c", KILLED_AS_IT_REPORTS, "run"]
+    ended = subprocess.run([*start, "sh", "-c", "echo ran"], stdout=subprocess.PIPE, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")  # the child, too, has closed its end
+
+
 def test_the_child_leads_its_own_group(admitting: Daemon) -> None:
     ended = run(
         sys.executable, "-c", "import os; print(os.getpgrp() == os.getpid(), os.getpgrp() == os.getsid(0))"
