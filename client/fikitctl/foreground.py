@@ -87,9 +87,9 @@ class Foreground:
 
         It becomes the command once ``known`` was told of it, and ends with us before: nobody would watch it.
         """
-        heard, say = os.pipe2(os.O_CLOEXEC)
-        told, tell = os.pipe2(os.O_CLOEXEC)
         try:
+            heard, say = os.pipe2(os.O_CLOEXEC)
+            told, tell = os.pipe2(os.O_CLOEXEC)
             self.pid = os.fork()
         except OSError as error:
             message = f"{command[0]}: {error.strerror}"
