@@ -81,8 +81,11 @@ LOCK_SECONDS: Final = 5.0
 """Wait so long for another program, a backup's for instance, that holds the file."""
 DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """The last: what we ask of every file is no mistake, but where a bit has flipped in this one's schema."""
+FAILURES: Final = (sqlite3.Error, MemoryError)
+"""The latter where SQLite finds no memory."""
 HINTS: Final = {
     sqlite3.SQLITE_BUSY: "another program holds it: end that and try again",
+    sqlite3.SQLITE_NOMEM: "try again later",
     sqlite3.SQLITE_FULL: "free disk space and try again",
 }
 LOOK: Final = "'fikitctl doctor' looks at the state directory"
@@ -135,8 +138,8 @@ class Store:
 
         try:
             return await in_thread(open_or_make)
-        except (sqlite3.Error, OSError) as error:
-            raise Unavailable(f"cannot open the state file {path}: {error}") from None
+        except (*FAILURES, OSError) as error:
+            raise Unavailable(f"cannot open the state file {path}: {told(error)}") from None
 
     @property
     def there(self) -> bool:
@@ -164,9 +167,9 @@ class Store:
 
         try:
             await in_thread(transact, limiter=self._owner)
-        except sqlite3.Error as error:
-            hint = HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, LOOK)
-            raise Unavailable(f"cannot write the state file {self._path}: {error}", hint) from None
+        except FAILURES as error:
+            hint = HINTS.get(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOMEM) & 0xFF, LOOK)
+            raise Unavailable(f"cannot write the state file {self._path}: {told(error)}", hint) from None
 
     async def read(self, statement: str, values: Values = ()) -> list[Row]:
         """The rows of a query."""
@@ -176,8 +179,8 @@ class Store:
 
         try:
             return await in_thread(fetch, limiter=self._owner)
-        except sqlite3.Error as error:
-            raise Unavailable(f"cannot read the state file {self._path}: {error}") from None
+        except FAILURES as error:
+            raise Unavailable(f"cannot read the state file {self._path}: {told(error)}") from None
 
     async def readable(self, statement: str, of: Callable[[Row], Found], values: Values = ()) -> list[Found]:
         """What ``of`` makes of each row; one that it can make nothing of is reported and left out."""
@@ -215,6 +218,11 @@ class Store:
     async def close(self) -> None:
         """Fold the WAL into the file."""
         await in_thread(self._connection.close, limiter=self._owner)
+
+
+def told(error: BaseException) -> str:
+    """What went wrong; for want of memory Python says nothing."""
+    return "out of memory" if isinstance(error, MemoryError) else str(error)
 
 
 def connect(path: Path) -> tuple[sqlite3.Connection, int]:

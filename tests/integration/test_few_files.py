@@ -1,4 +1,4 @@
-"""The state directory has room for few more files, or its disk fails: what waits for its turn is not lost."""
+"""The state directory has room for few more files, its disk fails, or memory is short: nothing is lost."""
 
 from __future__ import annotations
 
@@ -53,3 +53,36 @@ def test_jobs_run_and_tell_how_they_end_on_a_disk_that_fails_to_keep_it(stopped_
     client = stopped_daemon.start().client()
     ended = wait_for(client, client.ask(submit("echo out; exit 3")).job.job)
     assert (ended.state, ended.exit_code, ended.reason) == ("failed", 3, "")
+
+
+NO_MEMORY = """
+import os, sqlite3
+connect = sqlite3.connect
+class Connection(sqlite3.Connection):
+    def execute(self, statement, *values):
+        if statement.startswith("INSERT") and os.path.exists(short):
+            open(short + "-met", "w").close()
+            raise MemoryError
+        return super().execute(statement, *values)
+sqlite3.connect = lambda *places, **named: connect(*places, factory=Connection, **named)
+"""
+"""As Python says that SQLite finds none."""
+
+
+def test_a_job_ends_while_there_is_no_memory_for_the_state_file(stopped_daemon: Daemon) -> None:
+    short = stopped_daemon.place / "short"
+    stopped_daemon.prologue = f"exec({f'short = {os.fspath(short)!r}{NO_MEMORY}'!r}); "
+    client = stopped_daemon.start().client()
+    gate = stopped_daemon.place / "gate"
+    first = client.ask(held(gate, "exit 3")).job.job
+    client.pid_of(first)
+    short.touch()
+    refused = client.ask(submit("true"))
+    assert "out of memory" in refused.message
+    (met := short.with_name("short-met")).unlink()
+    gate.write_bytes(b"\n")
+    assert wait_for(client, first).exit_code == 3
+    while not met.exists():
+        pass
+    short.unlink()
+    assert wait_for(client, client.ask(submit("exit 4")).job.job).exit_code == 4
