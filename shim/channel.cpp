@@ -36,6 +36,8 @@ bool keeps_its_size(int descriptor) {
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
+Status not_mapped() { return errno == ENOMEM ? status::out_of_memory : status::operating_system; }
+
 bool lies_within(uint64_t offset, uint64_t bytes, uint64_t size) {
     return offset % FIKIT_RECORD_ALIGN == 0 && bytes <= size && offset <= size - bytes;
 }
@@ -76,7 +78,7 @@ Status Channel::attach(int outbox, int inbox, int lifeline) {
 Status Channel::map(int outbox, int inbox) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void* guard = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (guard == MAP_FAILED) return status::operating_system;
+    if (guard == MAP_FAILED) return not_mapped();
     guard_ = static_cast<Guard*>(guard);
     if (madvise(guard, page, MADV_WIPEONFORK) != 0) return status::operating_system;
     guard_->alive = 1;
@@ -88,11 +90,11 @@ Status Channel::map(int outbox, int inbox) {
     if (outbox_size_ < sizeof(fikit_outbox) || outbox_size_ > largest_mapping) return status::invalid_value;
     if (inbox_size_ < sizeof(fikit_inbox) || inbox_size_ > largest_mapping) return status::invalid_value;
     void* out = mmap(nullptr, outbox_size_, PROT_READ | PROT_WRITE, MAP_SHARED, outbox, 0);
-    if (out == MAP_FAILED) return status::operating_system;
+    if (out == MAP_FAILED) return not_mapped();
     outbox_bytes_ = static_cast<uint8_t*>(out);
     outbox_ = static_cast<fikit_outbox*>(out);
     void* in = mmap(nullptr, inbox_size_, PROT_READ, MAP_SHARED, inbox, 0);
-    if (in == MAP_FAILED) return status::operating_system;
+    if (in == MAP_FAILED) return not_mapped();
     inbox_bytes_ = static_cast<const uint8_t*>(in);
     inbox_ = static_cast<const fikit_inbox*>(in);
     // A child has no use for them, and must not be able to write to its parent's ring.

@@ -146,7 +146,7 @@ class Channel {
     void deferred_text(char (&text)[FIKIT_ERROR_TEXT]);
     // Ends the session from this side. The mappings stay until the destructor.
     void end();
-    bool forked() const { return load_relaxed(guard_->alive) == 0; }
+    bool forked() const { return guard_ != nullptr && load_relaxed(guard_->alive) == 0; }
     // Is called, if set, when a session is first found to have ended with an error, with its text.
     static inline void (*ended)(Status error, const char* text) = nullptr;
 
