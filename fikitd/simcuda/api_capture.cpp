@@ -1,5 +1,6 @@
 // Stream capture.
 #include "capture.hpp"
+#include "graph_calls.hpp"
 #include "of_thread.hpp"
 
 using namespace fikit::sim;
@@ -34,44 +35,49 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, const Want
                            if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
                            Listed& list = listed();
                            list.nodes.clear();
-                           for (const GraphNode* node : stream.capture.nodes)
-                               list.nodes.push_back(node->handle);
-                           list.edges.assign(list.nodes.size(), CUgraphEdgeData{});
+                           list.edges.clear();
+                           bool full = true;
+                           for (const GraphEdge& edge : stream.capture.ends) {
+                               list.nodes.push_back(edge.node->handle);
+                               list.edges.push_back(edge.data);
+                               full = full && is_full(edge.data);
+                           }
                            if (wanted.id != nullptr) *wanted.id = capture->id;
                            if (wanted.graph != nullptr) *wanted.graph = capture->graph->handle;
                            if (wanted.nodes != nullptr) *wanted.nodes = list.nodes.data();
                            if (wanted.edges != nullptr) *wanted.edges = list.edges.data();
                            if (wanted.count != nullptr) *wanted.count = list.nodes.size();
-                           return CUDA_SUCCESS;
+                           const bool less = wanted.nodes != nullptr && wanted.edges == nullptr;
+                           return less && !full ? CUDA_ERROR_LOSSY_QUERY : CUDA_SUCCESS;
                        });
 }
 
-CUresult find_nodes(Driver& driver, const Graph& graph, const CUgraphNode* handles, std::size_t count,
-                    std::vector<GraphNode*>& nodes) {
+CUresult find_ends(Driver& driver, const Graph& graph, const CUgraphNode* handles,
+                   const CUgraphEdgeData* data, std::size_t count, std::vector<GraphEdge>& ends) {
     if (count > 0 && handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (std::size_t index = 0; index < count; ++index) {
         GraphNode* node = driver.nodes.find(handles[index]);
-        if (node == nullptr || node->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
-        nodes.push_back(node);
+        const CUgraphEdgeData given = data != nullptr ? data[index] : CUgraphEdgeData{};
+        if (node == nullptr || node->graph != &graph || !is_edge_data(given, *node))
+            return CUDA_ERROR_INVALID_VALUE;
+        add_unique(ends, {{node, given}});
     }
     return CUDA_SUCCESS;
 }
 
-CUresult update_dependencies(CUstream handle, CUgraphNode* handles, std::size_t count, unsigned flags) {
-    return with_stream(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
-            if (!stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
-            std::vector<GraphNode*> nodes;
-            const CUresult result = find_nodes(driver, *stream.capture.capture->graph, handles, count, nodes);
-            if (result != CUDA_SUCCESS) return result;
-            if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) stream.capture.nodes.clear();
-            for (GraphNode* node : nodes) {
-                std::erase(stream.capture.nodes, node);
-                stream.capture.nodes.push_back(node);
-            }
-            return CUDA_SUCCESS;
-        });
+CUresult update_dependencies(CUstream handle, const CUgraphNode* handles, const CUgraphEdgeData* data,
+                             std::size_t count, unsigned flags) {
+    return with_stream(handle,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
+                           if (!stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
+                           std::vector<GraphEdge> ends;
+                           if (flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES) ends = stream.capture.ends;
+                           const CUresult result =
+                               find_ends(driver, *stream.capture.capture->graph, handles, data, count, ends);
+                           if (result == CUDA_SUCCESS) stream.capture.ends = std::move(ends);
+                           return result;
+                       });
 }
 
 }  // namespace
@@ -89,15 +95,15 @@ CUresult cuStreamBeginCapture(CUstream stream) {
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* dependencies,
-                                     const CUgraphEdgeData*, size_t count, CUstreamCaptureMode mode) {
+                                     const CUgraphEdgeData* data, size_t count, CUstreamCaptureMode mode) {
     return with_stream(handle, InCapture::answered,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
                            std::shared_ptr<Graph> graph = driver.graphs.share(graph_handle);
                            if (!graph) return CUDA_ERROR_INVALID_VALUE;
-                           std::vector<GraphNode*> nodes;
-                           const CUresult result = find_nodes(driver, *graph, dependencies, count, nodes);
+                           std::vector<GraphEdge> ends;
+                           const CUresult result = find_ends(driver, *graph, dependencies, data, count, ends);
                            if (result != CUDA_SUCCESS) return result;
-                           return begin_capture(driver, stream, mode, std::move(graph), std::move(nodes));
+                           return begin_capture(driver, stream, mode, std::move(graph), std::move(ends));
                        });
 }
 
@@ -126,11 +132,11 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* statu
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes, size_t count,
                                            unsigned int flags) {
-    return update_dependencies(stream, nodes, count, flags);
+    return update_dependencies(stream, nodes, nullptr, count, flags);
 }
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData*,
-                                              size_t count, unsigned int flags) {
-    return update_dependencies(stream, nodes, count, flags);
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* nodes,
+                                              const CUgraphEdgeData* data, size_t count, unsigned int flags) {
+    return update_dependencies(stream, nodes, data, count, flags);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

@@ -19,24 +19,6 @@ CUresult with_event(CUevent handle, Body body) {
     });
 }
 
-CUresult record(CUevent handle, CUstream where, unsigned flags) {
-    return with_stream(where,
-                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
-                               return CUDA_ERROR_INVALID_VALUE;
-                           Event* event = driver.events.find(handle);
-                           if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-                           if (&home_of(*event->context) != &home_of(*stream.context))
-                               return CUDA_ERROR_INVALID_HANDLE;
-                           if (flags != 0 && !stream.capture.capture)
-                               return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
-                           if (const auto captured = capture_record(driver, stream, *event, flags))
-                               return *captured;
-                           driver.enqueue(stream, new_record(*event));
-                           return CUDA_SUCCESS;
-                       });
-}
-
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
     return with_event(end, [&](Driver& driver, Driver::Lock&, Event& last) -> CUresult {
         const Event* first = driver.events.find(start);
@@ -52,6 +34,25 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
 }
 
 }  // namespace
+
+CUresult fikit::sim::record_event(CUevent handle, CUstream where, unsigned flags,
+                                  const CUgraphEdgeData* data) {
+    return with_stream(where,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
+                               return CUDA_ERROR_INVALID_VALUE;
+                           Event* event = driver.events.find(handle);
+                           if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+                           if (&home_of(*event->context) != &home_of(*stream.context))
+                               return CUDA_ERROR_INVALID_HANDLE;
+                           if (flags != 0 && !stream.capture.capture)
+                               return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
+                           if (const auto captured = capture_record(driver, stream, *event, flags, data))
+                               return *captured;
+                           driver.enqueue(stream, new_record(*event));
+                           return CUDA_SUCCESS;
+                       });
+}
 
 extern "C" {
 
@@ -78,10 +79,10 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 }
 CUresult cuEventDestroy(CUevent handle) { return cuEventDestroy_v2(handle); }
 
-CUresult cuEventRecord(CUevent event, CUstream stream) { return record(event, stream, 0); }
+CUresult cuEventRecord(CUevent event, CUstream stream) { return record_event(event, stream, 0, nullptr); }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-    return record(event, stream, flags);
+    return record_event(event, stream, flags, nullptr);
 }
 
 CUresult cuEventQuery(CUevent handle) {

@@ -22,10 +22,6 @@ CUresult give_list(const Items& items, Handle* list, size_t* count, Get get) {
     return CUDA_SUCCESS;
 }
 
-bool is_full(const CUgraphEdgeData& data) {
-    return data.from_port == 0 && data.to_port == 0 && data.type == 0;
-}
-
 // Who cannot be told of the edges' data must not be given an edge that has some.
 CUresult give_edges(const std::vector<GraphNode::Edge>& edges, CUgraphNode* nodes, CUgraphEdgeData* data,
                     size_t* count) {

@@ -33,16 +33,25 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
 }
 
 // An event that a launch records: here when the kernel has ended, which CUDA allows (cuda.h,
-// CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT).
-bool names_event(const CUlaunchAttribute& attribute, CUevent& event, int& flags) {
+// CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT). In a capture it stands for what it is of the kernel (CUDA C++
+// Programming Guide, "Use in CUDA Graphs").
+bool names_event(const CUlaunchAttribute& attribute, CUevent& event, int& flags,
+                 CUgraphEdgeData& stands_for) {
+    const CUgraphEdgeData begun{
+        CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER, 0, CU_GRAPH_DEPENDENCY_TYPE_DEFAULT, {}};
     if (attribute.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
         event = attribute.value.launchCompletionEvent.event;
         flags = attribute.value.launchCompletionEvent.flags;
+        stands_for = begun;
         return true;
     }
     if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) return false;
     event = attribute.value.programmaticEvent.event;
     flags = attribute.value.programmaticEvent.flags;
+    stands_for = begun;
+    stands_for.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+    if (attribute.value.programmaticEvent.triggerAtBlockStart == 0)
+        stands_for.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
     return true;
 }
 
@@ -79,10 +88,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         return CUDA_ERROR_INVALID_VALUE;
     LaunchOptions options;
     CUevent event = nullptr;
+    CUgraphEdgeData stands_for{};
     for (unsigned index = 0; index < config->numAttrs; ++index) {
         const CUlaunchAttribute& attribute = config->attrs[index];
         int flags = 0;
-        const CUresult result = names_event(attribute, event, flags)
+        const CUresult result = names_event(attribute, event, flags, stands_for)
                                     ? check_event(event, flags)
                                     : read_launch_attribute(attribute, options);
         if (result != CUDA_SUCCESS) return result;
@@ -91,7 +101,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
                                    {{config->gridDimX, config->gridDimY, config->gridDimZ},
                                     {config->blockDimX, config->blockDimY, config->blockDimZ}},
                                    config->sharedMemBytes, config->hStream, parameters, extra, options);
-    return result == CUDA_SUCCESS && event != nullptr ? cuEventRecord(event, config->hStream) : result;
+    return result == CUDA_SUCCESS && event != nullptr ? record_event(event, config->hStream, 0, &stands_for)
+                                                      : result;
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {

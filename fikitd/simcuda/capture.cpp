@@ -3,6 +3,7 @@
 #include "capture.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace fikit::sim {
 
@@ -13,8 +14,6 @@ std::set<Capture*>& going_on() {
     return *all;
 }
 
-constexpr CUgraphEdgeData full_dependency{};
-
 void close_capture(Capture& capture) {
     for (Stream* stream : capture.streams) {
         stream->capture = {};
@@ -24,8 +23,8 @@ void close_capture(Capture& capture) {
     going_on().erase(&capture);
 }
 
-void join(Stream& stream, const std::shared_ptr<Capture>& capture, std::vector<GraphNode*> nodes) {
-    stream.capture = {capture, std::move(nodes)};
+void join(Stream& stream, const std::shared_ptr<Capture>& capture, std::vector<GraphEdge> ends) {
+    stream.capture = {capture, std::move(ends)};
     ++stream.context->captures;
     capture->streams.insert(&stream);
 }
@@ -42,32 +41,32 @@ CUresult fail(Capture& capture, CUresult result) {
     return result;
 }
 
-std::vector<GraphNode::Edge> edges_from(const std::vector<GraphNode*>& nodes) {
-    std::vector<GraphNode::Edge> edges;
-    for (GraphNode* node : nodes) edges.push_back({node, full_dependency});
-    return edges;
-}
-
-void add_unique(std::vector<GraphNode*>& nodes, const std::vector<GraphNode*>& more) {
-    for (GraphNode* node : more) {
-        if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
-    }
-}
-
 // Every forked stream must have come back to the one in which the capture began.
 bool joined(const Capture& capture) {
-    const std::vector<GraphNode*>& ends = capture.origin->capture.nodes;
-    const auto reached = [&](const GraphNode* node) {
+    const std::vector<GraphEdge>& ends = capture.origin->capture.ends;
+    const auto reached = [&](const GraphEdge& edge) {
         return std::any_of(ends.begin(), ends.end(),
-                           [&](const GraphNode* end) { return depends_on(*end, *node); });
+                           [&](const GraphEdge& end) { return depends_on(*end.node, *edge.node); });
     };
     return std::all_of(capture.left.begin(), capture.left.end(), reached) &&
            std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* stream) {
-               return std::all_of(stream->capture.nodes.begin(), stream->capture.nodes.end(), reached);
+               return std::all_of(stream->capture.ends.begin(), stream->capture.ends.end(), reached);
            });
 }
 
 }  // namespace
+
+// What is waited for twice is waited for to its end, unless it is the same both times.
+void add_unique(std::vector<GraphEdge>& ends, const std::vector<GraphEdge>& more) {
+    for (const GraphEdge& edge : more) {
+        const auto same = std::find_if(ends.begin(), ends.end(),
+                                       [&](const GraphEdge& each) { return each.node == edge.node; });
+        if (same == ends.end())
+            ends.push_back(edge);
+        else if (std::memcmp(&same->data, &edge.data, sizeof edge.data) != 0)
+            same->data = {};
+    }
+}
 
 CUstreamCaptureMode& thread_capture_mode() {
     thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -98,9 +97,14 @@ CUresult admit(Driver& driver, Stream& stream, InCapture in_capture) {
 
 CUresult capture_command(Driver& driver, Stream& stream, Command command) {
     Capture& capture = *stream.capture.capture;
-    GraphNode& node = add_node(driver, *capture.graph, std::move(command), edges_from(stream.capture.nodes));
+    std::vector<GraphEdge>& ends = stream.capture.ends;
+    const auto* const launch = std::get_if<LaunchCommand>(&command);
+    if (launch != nullptr && launch->options.early && ends.size() == 1 && is_full(ends[0].data) &&
+        ends[0].node->type() == CU_GRAPH_NODE_TYPE_KERNEL)
+        ends[0].data = {CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, 0, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, {}};
+    GraphNode& node = add_node(driver, *capture.graph, std::move(command), ends);
     for (auto* inner : inner_graphs(node.command)) (*inner)->parent = node.graph;
-    stream.capture.nodes = {&node};
+    ends = {{&node, {}}};
     return CUDA_SUCCESS;
 }
 
@@ -134,7 +138,7 @@ CUresult refuse_unsafe(Driver&) {
 }
 
 CUresult begin_capture(Driver& driver, Stream& stream, CUstreamCaptureMode mode, std::shared_ptr<Graph> graph,
-                       std::vector<GraphNode*> after) {
+                       std::vector<GraphEdge> after) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
@@ -184,7 +188,7 @@ void abandon_capture(Driver& driver, Stream& stream) {
         if (!capture->given_graph) retire_graph(driver, *capture->graph);
         return;
     }
-    add_unique(capture->left, stream.capture.nodes);
+    add_unique(capture->left, stream.capture.ends);
     capture->streams.erase(&stream);
     --stream.context->captures;
     stream.capture = {};
@@ -197,7 +201,8 @@ CUresult refuse_captured(const Event& event) {
     return fail(*event.capture.capture, CUDA_ERROR_CAPTURED_EVENT);
 }
 
-std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags) {
+std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags,
+                                       const CUgraphEdgeData* data) {
     if (!stream.capture.capture) {
         event.capture = {};
         return std::nullopt;
@@ -205,6 +210,8 @@ std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& ev
     if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0)
         return capture_command(driver, stream, RecordCommand{driver.events.share(event.handle)});
     event.capture = stream.capture;
+    if (data != nullptr)
+        for (GraphEdge& edge : event.capture.ends) edge.data = *data;
     return CUDA_SUCCESS;
 }
 
@@ -226,14 +233,14 @@ std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& even
     }
     if (stream.kind == Stream::Kind::legacy) return fail(*other, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     if (!stream.capture.capture) {
-        join(stream, other, event.capture.nodes);
+        join(stream, other, event.capture.ends);
         return CUDA_SUCCESS;
     }
     if (stream.capture.capture != other) {
         fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
         return fail(*other, CUDA_ERROR_STREAM_CAPTURE_MERGE);
     }
-    add_unique(stream.capture.nodes, event.capture.nodes);
+    add_unique(stream.capture.ends, event.capture.ends);
     return CUDA_SUCCESS;
 }
 

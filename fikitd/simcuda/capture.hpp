@@ -15,7 +15,7 @@ struct Capture {
     bool given_graph = false;  // cuStreamBeginCaptureToGraph's
     bool invalid = false;
     std::set<Stream*> streams;
-    std::vector<GraphNode*> left;  // the last ones of streams destroyed meanwhile
+    std::vector<GraphEdge> left;  // the last ones of streams destroyed meanwhile
 };
 
 // Whether work may be put into a stream now: not into the legacy stream while a blocking stream of its
@@ -32,13 +32,21 @@ CUresult refuse_in_capture(Driver& driver, const Context& context);
 CUresult refuse_unsafe(Driver& driver);
 
 CUresult begin_capture(Driver& driver, Stream& stream, CUstreamCaptureMode mode, std::shared_ptr<Graph> graph,
-                       std::vector<GraphNode*> after);
+                       std::vector<GraphEdge> after);
 CUresult end_capture(Driver& driver, Stream& stream, CUgraph* graph);
 // A stream that ends, or whose context does, takes its capture along.
 void abandon_capture(Driver& driver, Stream& stream);
 
+// To what a stream's next node depends on.
+void add_unique(std::vector<GraphEdge>& ends, const std::vector<GraphEdge>& more);
+
+// As the program asks. In a capture it stands for that much of what the stream did last; without `data` for
+// its end.
+CUresult record_event(CUevent event, CUstream stream, unsigned flags, const CUgraphEdgeData* data);
+
 // cuEventRecord and cuStreamWaitEvent, where one side is captured. Nothing where neither is.
-std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags);
+std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags,
+                                       const CUgraphEdgeData* data);
 std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& event, unsigned flags);
 // An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is over
 // or has failed it tells nothing.

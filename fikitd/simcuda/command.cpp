@@ -269,11 +269,13 @@ CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions
                 attribute.value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC)
                 return CUDA_ERROR_INVALID_VALUE;
             break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+            options.early = attribute.value.programmaticStreamSerializationAllowed != 0;
+            break;
         // Hints: the model has nothing that they could change.
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
         case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:

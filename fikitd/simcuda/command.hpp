@@ -19,6 +19,7 @@ using Cluster = std::array<unsigned, 3>;
 struct LaunchOptions {
     std::optional<int> priority;
     bool cooperative = false;
+    bool early = false;  // it may begin before the kernel before it has ended: told of a captured one alone
     std::optional<Cluster> cluster;
 };
 

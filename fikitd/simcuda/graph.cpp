@@ -26,7 +26,9 @@ void own_inner(Driver& driver, GraphNode& node, bool registered) {
 }
 
 // Streams and events of captures must not keep a node that is gone.
-void forget_point(CapturePoint& point, const GraphNode* node) { std::erase(point.nodes, node); }
+void forget(std::vector<GraphEdge>& ends, const GraphNode* node) {
+    std::erase_if(ends, [&](const GraphEdge& edge) { return edge.node == node; });
+}
 
 }  // namespace
 
@@ -128,12 +130,12 @@ void remove_node(Driver& driver, GraphNode& node) {
     while (!node.dependencies.empty()) disconnect(*node.dependencies.back().node, node);
     while (!node.dependents.empty()) disconnect(node, *node.dependents.back().node);
     driver.streams.each([&](Stream& stream) {
-        forget_point(stream.capture, &node);
-        if (stream.capture.capture) std::erase(stream.capture.capture->left, &node);
+        forget(stream.capture.ends, &node);
+        if (stream.capture.capture) forget(stream.capture.capture->left, &node);
     });
-    driver.events.each([&](Event& event) { forget_point(event.capture, &node); });
+    driver.events.each([&](Event& event) { forget(event.capture.ends, &node); });
     driver.contexts.each([&](Context& context) {
-        for (auto& entry : context.per_thread) forget_point(entry.second->capture, &node);
+        for (auto& entry : context.per_thread) forget(entry.second->capture.ends, &node);
     });
     for (const auto* inner : inner_graphs(node.command)) retire_graph(driver, **inner);
     Graph& graph = *node.graph;

@@ -13,11 +13,13 @@
 
 namespace fikit::sim {
 
+// Of an edge whose later node waits for the end of the earlier one.
+inline bool is_full(const CUgraphEdgeData& data) {
+    return data.from_port == 0 && data.to_port == 0 && data.type == 0;
+}
+
 struct GraphNode {
-    struct Edge {
-        GraphNode* node;
-        CUgraphEdgeData data;
-    };
+    using Edge = GraphEdge;
     CUgraphNode handle{};
     Graph* graph = nullptr;
     unsigned id = 0;             // in its graph, never given again

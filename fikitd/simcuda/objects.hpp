@@ -34,10 +34,15 @@ struct Array;
 struct MipmappedArray;
 struct LinkState;
 
+struct GraphEdge {
+    GraphNode* node;
+    CUgraphEdgeData data;
+};
+
 // What a stream being captured, or an event recorded in one, stands for.
 struct CapturePoint {
     std::shared_ptr<Capture> capture;  // null: none
-    std::vector<GraphNode*> nodes;     // what the next node depends on
+    std::vector<GraphEdge> ends;       // what the next node depends on
 };
 
 struct Stream {

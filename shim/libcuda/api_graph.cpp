@@ -68,7 +68,7 @@ void draw(const Graph& graph, GraphPicture& picture) {
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     uint32_t stream = 0;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(handle, stream, mode, nullptr, nullptr, 0);
+    return captures.begin(handle, stream, mode, nullptr, nullptr, nullptr, 0);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* nodes,
@@ -78,7 +78,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
     if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
     if (!can_carry(nodes, edges, count)) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(handle, stream, mode, graph, nodes, count);
+    return captures.begin(handle, stream, mode, graph, nodes, edges, count);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {
@@ -127,23 +127,25 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
     if (dependencies != nullptr) *dependencies = last;
     if (edges != nullptr) *edges = last_edges;
     if (count != nullptr) *count = last_count;
+    for (size_t i = 0; i < last_count && dependencies != nullptr && edges == nullptr; ++i)
+        if (!Edge{nullptr, last_edges[i]}.is_full()) return CUDA_ERROR_LOSSY_QUERY;
     return result;
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count,
                                            unsigned int flags) {
-    uint32_t stream = 0;
-    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    if ((nodes == nullptr && count != 0) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-        return CUDA_ERROR_INVALID_VALUE;
-    return captures.depend(stream, nodes, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    return fikit::shim::cuStreamUpdateCaptureDependencies_v2(handle, nodes, nullptr, count, flags);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode* nodes,
                                               const CUgraphEdgeData* edges, size_t count,
                                               unsigned int flags) {
+    uint32_t stream = 0;
     if (!can_carry(nodes, edges, count)) return CUDA_ERROR_INVALID_VALUE;
-    return fikit::shim::cuStreamUpdateCaptureDependencies(handle, nodes, count, flags);
+    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if ((nodes == nullptr && count != 0) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+        return CUDA_ERROR_INVALID_VALUE;
+    return captures.depend(stream, nodes, edges, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 
 // What the thread itself risks (Captures::unsafe).

@@ -15,6 +15,16 @@
 namespace fikit::shim {
 namespace {
 
+bool may_begin_early(const fikit_attribute* attributes, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+        CUlaunchAttributeValue value;
+        memcpy(&value, attributes[i].value, sizeof value);
+        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            return value.programmaticStreamSerializationAllowed != 0;
+    }
+    return false;
+}
+
 // What a plain launch is made of stays in registers: it is written to memory, as a copy, for others alone.
 template <class Pack>
 [[gnu::noinline]] CUresult capture(const Function& function, const LaunchShape& shape,
@@ -24,6 +34,8 @@ template <class Pack>
         node.shape = shape;
         if (!make_room(node, function)) return false;
         if (shape.attributes != 0) memcpy(node.packed, attributes, shape.attributes * sizeof *attributes);
+        if (node.before.size() == 1 && may_begin_early(attributes, shape.attributes))
+            node.before[0].let_begin_early();
         pack(node.parameters());
         return true;
     });
@@ -152,14 +164,19 @@ CUresult fits_own_clusters(const Function& function, const LaunchShape& shape) {
 }
 
 // The event of an attribute, recorded when the kernel has ended: later than it might be, which CUDA allows
-// (cuda.h, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT).
-CUresult find_event(const CUlaunchAttribute& given, CUevent& handle) {
+// (cuda.h, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT). In a capture it stands for what it is of the kernel
+// (CUDA C++ Programming Guide, "Use in CUDA Graphs").
+CUresult find_event(const CUlaunchAttribute& given, CUevent& handle, CUgraphEdgeData& stands_for) {
     const bool begun = given.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
     handle = begun ? given.value.launchCompletionEvent.event : given.value.programmaticEvent.event;
     const int flags = begun ? given.value.launchCompletionEvent.flags : given.value.programmaticEvent.flags;
     const Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((event->flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+    const bool all_begun = begun || given.value.programmaticEvent.triggerAtBlockStart != 0;
+    stands_for.from_port =
+        all_begun ? CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER : CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    stands_for.type = begun ? CU_GRAPH_DEPENDENCY_TYPE_DEFAULT : CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
     return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
 }
 
@@ -277,6 +294,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     }
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     CUevent event = nullptr;
+    CUgraphEdgeData stands_for = {};
     bool hinted = false;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
@@ -290,7 +308,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
             continue;
         }
         if (use == AttributeUse::event) {
-            if (const CUresult result = find_event(given, event); result != CUDA_SUCCESS)
+            if (const CUresult result = find_event(given, event, stands_for); result != CUDA_SUCCESS)
                 return captures.forbid(shape.stream, result);
             continue;
         }
@@ -313,8 +331,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     const CUresult result = launch(*function, shape, attributes, parameters, extra);
     if (hinted && result == CUDA_SUCCESS && captures.capturing(shape.stream)) [[unlikely]]
         tell_hints(*config, shape.stream);
-    return result == CUDA_SUCCESS && event != nullptr ? fikit::shim::cuEventRecord(event, config->hStream)
-                                                      : result;
+    return result == CUDA_SUCCESS && event != nullptr
+               ? record_event(event, config->hStream, CU_EVENT_RECORD_DEFAULT, &stands_for)
+               : result;
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {

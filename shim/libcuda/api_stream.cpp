@@ -262,6 +262,10 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int flags) {
+    return record_event(handle, stream, flags, nullptr);
+}
+
+CUresult record_event(CUevent handle, CUstream stream, unsigned flags, const CUgraphEdgeData* data) {
     uint32_t name = 0;
     if (const CUresult result = use_stream(stream, name); result != CUDA_SUCCESS) return result;
     Event* const event = event_of(handle);
@@ -276,7 +280,8 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
         });
     }
     uint64_t capture = 0;
-    if (const CUresult result = captures.record(name, *event, capture); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = captures.record(name, *event, data, capture); result != CUDA_SUCCESS)
+        return result;
     store_release(event->capture, capture);
     return capture != 0 ? CUDA_SUCCESS : record_event(name, *event);
 }

@@ -7,8 +7,34 @@ namespace fikit::shim {
 
 constinit Captures captures;
 
+namespace {
+
+// What is waited for twice is waited for to its end, unless it is the same both times.
+bool add_once(List<Edge>& edges, const Edge& added) {
+    for (Edge& edge : edges) {
+        if (edge.node != added.node) continue;
+        if (memcmp(&edge.data, &added.data, sizeof edge.data) != 0) edge.data = {};
+        return true;
+    }
+    return edges.add(added);
+}
+
+// The program's, of this graph.
+CUresult add_given(List<Edge>& edges, const Graph* graph, const CUgraphNode* nodes,
+                   const CUgraphEdgeData* data, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        Node* const node = node_of(nodes[i]);
+        if (node == nullptr || node->graph != graph) return CUDA_ERROR_INVALID_VALUE;
+        if (!add_once(edges, {node, data != nullptr ? data[i] : CUgraphEdgeData{}}))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult Captures::begin(CUstream handle, uint32_t stream, CUstreamCaptureMode mode, Graph* into,
-                         const CUgraphNode* nodes, size_t count) {
+                         const CUgraphNode* nodes, const CUgraphEdgeData* edges, size_t count) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     // The legacy default stream cannot be captured (CUDA C++ Programming Guide, "Stream Capture").
@@ -21,13 +47,7 @@ CUresult Captures::begin(CUstream handle, uint32_t stream, CUstreamCaptureMode m
     auto* const branch = new (std::nothrow) Branch();
     CUresult result =
         capture != nullptr && graph != nullptr && branch != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-        Node* const node = node_of(nodes[i]);
-        if (node == nullptr || node->graph != into)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else if (!branch->last.add(node))
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (result == CUDA_SUCCESS) result = add_given(branch->last, into, nodes, edges, count);
     std::unique_ptr<Graph> unused;  // ends, which captures hear of, once the mutex is free
     const Locked lock(mutex_);
     if (of_[stream] != nullptr) result = CUDA_ERROR_ILLEGAL_STATE;
@@ -104,8 +124,8 @@ void Captures::abandon(uint32_t stream) {
     if (of_[stream] == nullptr) return;  // another thread has ended it
     Capture* const capture = of_[stream]->capture;
     if (capture->origin != stream) {
-        const List<Node*>& last = of_[stream]->last;
-        if (!capture->left.add(last.begin(), last.size())) capture->spoilt = true;
+        for (Node* const node : of_[stream]->last)
+            if (!capture->left.add(node)) capture->spoilt = true;
         leave(stream);
         return;
     }
@@ -171,23 +191,27 @@ CUresult Captures::information(uint32_t stream, CUstreamCaptureStatus& status, c
     if (capture.spoilt) return CUDA_SUCCESS;
     id = capture.id;
     graph = capture.graph;
-    last = reinterpret_cast<CUgraphNode const*>(branch->last.begin());
-    count = branch->last.size();
-    while (branch->edges.size() < count)
-        if (!branch->edges.add(CUgraphEdgeData{})) return CUDA_ERROR_OUT_OF_MEMORY;
-    edges = branch->edges.begin();
+    branch->told.clear();
+    branch->told_edges.clear();
+    for (const Edge& edge : branch->last)
+        if (!branch->told.add(edge.node) || !branch->told_edges.add(edge.data))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    last = reinterpret_cast<CUgraphNode const*>(branch->told.begin());
+    edges = branch->told_edges.begin();
+    count = branch->told.size();
     return CUDA_SUCCESS;
 }
 
 // The mutex is held.
 Node* Captures::begin_node(uint32_t stream, CUgraphNodeType type) {
     Branch& branch = *of_[stream];
-    Node* const node = branch.capture->graph->add(type, branch.last.begin(), branch.last.size());
+    Node* const node = branch.capture->graph->add(type, nullptr, 0);
+    if (node == nullptr || !node->before.assign(branch.last)) return nullptr;
     branch.last.clear();
-    return node != nullptr && branch.last.add(node) ? node : nullptr;
+    return branch.last.add({node, {}}) ? node : nullptr;
 }
 
-CUresult Captures::record(uint32_t stream, Event& event, uint64_t& capture) {
+CUresult Captures::record(uint32_t stream, Event& event, const CUgraphEdgeData* data, uint64_t& capture) {
     capture = 0;
     if (none()) return CUDA_SUCCESS;
     const Locked lock(mutex_);
@@ -198,11 +222,11 @@ CUresult Captures::record(uint32_t stream, Event& event, uint64_t& capture) {
     // Without memory for it nobody could wait for the event: as a capture that is over.
     free(event.captured);
     event.captured_count = 0;
-    const size_t bytes = branch->last.size() * sizeof(Node*);
-    event.captured = bytes != 0 ? static_cast<Node**>(malloc(bytes)) : nullptr;
+    const size_t bytes = branch->last.size() * sizeof(Edge);
+    event.captured = bytes != 0 ? static_cast<Edge*>(malloc(bytes)) : nullptr;
     if (bytes != 0 && event.captured == nullptr) return CUDA_SUCCESS;
-    if (bytes != 0) memcpy(static_cast<void*>(event.captured), branch->last.begin(), bytes);
-    event.captured_count = branch->last.size();
+    for (const Edge& edge : branch->last)
+        event.captured[event.captured_count++] = {edge.node, data != nullptr ? *data : edge.data};
     capture = branch->capture->id;
     return CUDA_SUCCESS;
 }
@@ -231,30 +255,25 @@ CUresult Captures::join(CUstream handle, uint32_t stream, const Event& event) {
             enter(handle, stream, branch);
         }
         for (size_t i = 0; i < event.captured_count; ++i) {
-            Node* const node = event.captured[i];
-            if (each->capture->shrunk && !each->capture->graph->nodes.contains(node)) continue;
-            if (!branch->last.contains(node) && !branch->last.add(node)) return CUDA_ERROR_OUT_OF_MEMORY;
+            const Edge& edge = event.captured[i];
+            if (each->capture->shrunk && !each->capture->graph->nodes.contains(edge.node)) continue;
+            if (!add_once(branch->last, edge)) return CUDA_ERROR_OUT_OF_MEMORY;
         }
         return CUDA_SUCCESS;
     }
     return spoil(stream, CUDA_ERROR_INVALID_VALUE);
 }
 
-CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {
+CUresult Captures::depend(uint32_t stream, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
+                          size_t count, bool replace) {
     const Locked lock(mutex_);
     Branch* const branch = of_[stream];
     if (branch == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     if (branch->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    for (size_t i = 0; i < count; ++i) {
-        const Node* const node = node_of(nodes[i]);
-        if (node == nullptr || node->graph != branch->capture->graph) return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (replace) branch->last.clear();
-    for (size_t i = 0; i < count; ++i) {
-        Node* const node = node_of(nodes[i]);
-        if (!branch->last.contains(node) && !branch->last.add(node)) return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return CUDA_SUCCESS;
+    List<Edge> ends;
+    if (!replace && !ends.assign(branch->last)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = add_given(ends, branch->capture->graph, nodes, edges, count);
+    return result == CUDA_SUCCESS && !branch->last.assign(ends) ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 CUresult Captures::forbid(uint32_t stream, CUresult why) {

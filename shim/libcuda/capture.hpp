@@ -29,7 +29,7 @@ class Captures {
     // Into the given graph, behind the given nodes of it; without one into a new one. `stream` is the
     // handle's name.
     CUresult begin(CUstream handle, uint32_t stream, CUstreamCaptureMode mode, Graph* into,
-                   const CUgraphNode* nodes, size_t count);
+                   const CUgraphNode* nodes, const CUgraphEdgeData* edges, size_t count);
     CUresult end(uint32_t stream, Graph** graph);  // null: of who gave the graph
     CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
                          CUgraphNode const*& last, CUgraphEdgeData const*& edges, size_t& count);
@@ -47,13 +47,14 @@ class Captures {
     template <class FillIn>
     CUresult add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in);
     // An event recorded on a capturing stream stands for what the stream did so far; who waits for it joins.
-    // `capture`: its number; 0: none.
-    CUresult record(uint32_t stream, Event& event, uint64_t& capture);
+    // `capture`: its number; 0: none. Without `data` it stands for the end of that.
+    CUresult record(uint32_t stream, Event& event, const CUgraphEdgeData* data, uint64_t& capture);
     // Not inlined: few waits are for an event in a capture, and the others would pay for this one's
     // registers.
     [[gnu::noinline]] CUresult join(CUstream handle, uint32_t stream, const Event& event);
     // Adds to what the stream's next node depends on, or replaces it.
-    CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
+    CUresult depend(uint32_t stream, const CUgraphNode* nodes, const CUgraphEdgeData* edges, size_t count,
+                    bool replace);
     // What its captures have against a call that is given the stream, as a real driver asks before it looks
     // at anything else. SUCCESS: it may go on, and is recorded where the stream is captured.
     CUresult admit(uint32_t stream, InCapture in_capture) {
@@ -86,8 +87,10 @@ class Captures {
         Capture* capture;
         const Context* context;
         bool blocking;  // the context's legacy default stream waits for it
-        List<Node*> last;
-        List<CUgraphEdgeData> edges;  // to these, as the program may ask: all of full completion
+        List<Edge> last;
+        // The same as the program asked for it last.
+        List<Node*> told;
+        List<CUgraphEdgeData> told_edges;
     };
 
     bool waits_for_captured(uint32_t stream) const {
@@ -138,6 +141,9 @@ inline CUresult use_stream(CUstream handle, uint32_t& name, InCapture in_capture
     const CUresult result = find_stream(handle, name);
     return result == CUDA_SUCCESS ? captures.admit(name, in_capture) : result;
 }
+// An event, as the program asks. In a capture it stands for that much of what the stream did last; without
+// `data` for its end.
+CUresult record_event(CUevent handle, CUstream stream, unsigned flags, const CUgraphEdgeData* data);
 // Of a call that asks about the stream alone, so that it needs nothing of the context.
 inline CUresult may_ask(CUstream handle, InCapture in_capture = InCapture::recorded) {
     uint32_t name = 0;

@@ -90,6 +90,7 @@ struct Edge {
 
     operator Node*() const { return node; }
     bool is_full() const { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
+    void let_begin_early();
 };
 
 // The conditions of a graph that decides, as the executor's driver has them: for the graph, and for all that
@@ -247,6 +248,13 @@ void use_memory(const Node& node);
 
 // Where a node is to run: where its kernel or event is, or the memory that it writes. nullptr: anywhere.
 Device* home_of(const Node& node);
+
+// What follows the node by this edge may begin early, as a captured launch of it may ask.
+inline void Edge::let_begin_early() {
+    if (node->type != CU_GRAPH_NODE_TYPE_KERNEL || !is_full()) return;
+    data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+}
 
 inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
 inline Node* node_of(CUgraphNode handle) { return object_of<Node>(handle, node_magic); }

@@ -28,6 +28,7 @@ struct Stream {
     Held held = {};
 };
 
+struct Edge;
 struct Node;
 
 struct Event {
@@ -41,9 +42,9 @@ struct Event {
     uint32_t session = 0, asking = 0;
     bool opened = false;  // it is another process's
     bool asked = false;
-    uint32_t recorded = 0;      // ever, on the GPU
-    uint64_t capture = 0;       // in which it was recorded last, instead of on the GPU; 0: none
-    Node** captured = nullptr;  // what it stands for there
+    uint32_t recorded = 0;     // ever, on the GPU
+    uint64_t capture = 0;      // in which it was recorded last, instead of on the GPU; 0: none
+    Edge* captured = nullptr;  // what it stands for there
     size_t captured_count = 0;
     Held held = {};
 

@@ -1,0 +1,204 @@
+"""Captured launches whose successors may begin before they have ended: the edges of the graph say so.
+
+cuda.bindings was seen to give zeros for what edges carry, so the library is asked itself.
+"""
+
+import ctypes
+from typing import Any
+
+import pytest
+from cuda_calls import Cuda
+
+FULL, PROGRAMMATIC, BEGUN = (0, 0, 0), (1, 0, 1), (2, 0, 0)
+Data = tuple[int, int, int]
+
+
+class Edge(ctypes.Structure):
+    """CUgraphEdgeData."""
+
+    _fields_ = (
+        ("from_port", ctypes.c_uint8),
+        ("to_port", ctypes.c_uint8),
+        ("type", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 5),
+    )
+
+    def told(self) -> Data:
+        return self.from_port, self.to_port, self.type
+
+
+def handle(value: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(int(value))
+
+
+class Asked:
+    """What the library says of captures and graphs."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.names = cuda.CUresult
+        self.library = ctypes.CDLL("libcuda.so.1")
+
+    def call(self, name: str, *arguments: Any) -> str:
+        answer = getattr(self.library, name)(*arguments)
+        return str(self.names(answer).name).removeprefix("CUDA_").removeprefix("ERROR_")
+
+    def ends(self, stream: Any) -> list[tuple[int, Data]]:
+        """What the stream's next node will depend on."""
+        state, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        edges = ctypes.POINTER(Edge)()
+        places = [ctypes.byref(each) for each in (nodes, edges, count)]
+        asked = (handle(stream), ctypes.byref(state), None, None, *places)
+        assert self.call("cuStreamGetCaptureInfo_v3", *asked) == "SUCCESS"
+        return [(int(nodes[i] or 0), edges[i].told()) for i in range(count.value)]
+
+    def ends_without_data(self, stream: Any) -> str:
+        state, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        places = [ctypes.byref(each) for each in (nodes, count)]
+        return self.call(
+            "cuStreamGetCaptureInfo_v2", handle(stream), ctypes.byref(state), None, None, *places
+        )
+
+    def edges(self, graph: Any) -> list[Data]:
+        room = 8
+        ends = [(ctypes.c_void_p * room)() for _ in range(2)]
+        data, count = (Edge * room)(), ctypes.c_size_t(room)
+        asked = (handle(graph), *ends, data, ctypes.byref(count))
+        assert self.call("cuGraphGetEdges_v2", *asked) == "SUCCESS"
+        return [data[i].told() for i in range(count.value)]
+
+
+@pytest.fixture
+def asked(cuda: Cuda) -> Asked:
+    return Asked(cuda)
+
+
+def begin(cuda: Cuda, stream: Any) -> None:
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+
+
+def runs(cuda: Cuda, graph: Any) -> None:
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuCtxSynchronize()
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphDestroy(graph)
+
+
+def launch(cuda: Cuda, place: int, stream: Any, *attributes: Any) -> None:
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.hStream = stream
+    config.attrs, config.numAttrs = list(attributes), len(attributes)
+    cuda.cuLaunchKernelEx(config, cuda.function("count"), ((place,), (ctypes.c_void_p,)), 0)
+
+
+def attribute(cuda: Cuda, name: str) -> Any:
+    made = cuda.CUlaunchAttribute()
+    made.id = getattr(cuda.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+    return made
+
+
+def recording(cuda: Cuda, event: Any, name: str, at_start: int = 0) -> Any:
+    """An attribute by which a launch records an event."""
+    made = attribute(cuda, name)
+    if name == "PROGRAMMATIC_EVENT":
+        given = made.value.programmaticEvent
+        given.event, given.flags, given.triggerAtBlockStart = event, 0, at_start
+        made.value.programmaticEvent = given
+    else:
+        given = made.value.launchCompletionEvent
+        given.event, given.flags = event, 0
+        made.value.launchCompletionEvent = given
+    return made
+
+
+# A launch-completion event is (2, 0, 0) on an H200, too, a programmatic one (1, 0, 1).
+@pytest.mark.parametrize(
+    ("name", "at_start", "edge"),
+    [
+        ("PROGRAMMATIC_EVENT", 0, PROGRAMMATIC),
+        ("PROGRAMMATIC_EVENT", 1, (2, 0, 1)),
+        ("LAUNCH_COMPLETION_EVENT", 0, BEGUN),
+    ],
+)
+def test_an_event_of_a_captured_launch(
+    cuda: Cuda, asked: Asked, name: str, at_start: int, edge: Data
+) -> None:
+    place, stream, other = cuda.device_words(), cuda.stream(), cuda.stream()
+    event = cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    priority = attribute(cuda, "PRIORITY")
+    begin(cuda, stream)
+    launch(cuda, place, stream, recording(cuda, event, name, at_start), priority)
+    cuda.cuStreamWaitEvent(other, event, 0)
+    ((first, told),) = asked.ends(other)
+    assert told == edge
+    assert asked.ends_without_data(other) == "LOSSY_QUERY"
+    assert asked.ends(stream) == [(first, FULL)]
+    assert asked.ends_without_data(stream) == "SUCCESS"
+    cuda.launch("count", place, stream=other)
+    cuda.cuEventRecord(event, other)
+    cuda.cuStreamWaitEvent(stream, event, 0)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert asked.edges(graph) == [edge]
+    runs(cuda, graph)
+    assert cuda.read(place)[0] == 2
+
+
+def test_who_waits_for_the_end_too_waits_for_that(cuda: Cuda, asked: Asked) -> None:
+    place, stream, other = cuda.device_words(), cuda.stream(), cuda.stream()
+    early, late = (cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING) for _ in range(2))
+    begin(cuda, stream)
+    launch(cuda, place, stream, recording(cuda, early, "PROGRAMMATIC_EVENT"))
+    cuda.cuEventRecord(late, stream)
+    for event in (early, early, late):
+        cuda.cuStreamWaitEvent(other, event, 0)
+    cuda.cuStreamWaitEvent(stream, early, 0)
+    ((_, told),) = asked.ends(other)
+    assert told == FULL
+    ((_, told),) = asked.ends(stream)
+    assert told == FULL
+    cuda.cuGraphDestroy(cuda.cuStreamEndCapture(stream))
+
+
+def test_a_captured_launch_that_may_begin_early(cuda: Cuda, asked: Asked) -> None:
+    place, stream = cuda.device_words(), cuda.stream()
+    early = attribute(cuda, "PROGRAMMATIC_STREAM_SERIALIZATION")
+    early.value.programmaticStreamSerializationAllowed = 1
+    begin(cuda, stream)
+    launch(cuda, place, stream, early)  # behind nothing
+    launch(cuda, place, stream, early)
+    cuda.cuMemsetD32Async(place, 5, 1, stream)
+    launch(cuda, place, stream, early)  # behind no kernel
+    graph = cuda.cuStreamEndCapture(stream)
+    assert sorted(asked.edges(graph)) == [FULL, FULL, PROGRAMMATIC]
+    runs(cuda, graph)
+    assert cuda.read(place)[0] == 6
+
+
+def test_dependencies_are_given_with_what_they_carry(cuda: Cuda, asked: Asked) -> None:
+    place, stream = cuda.device_words(), cuda.stream()
+    begin(cuda, stream)
+    cuda.launch("count", place, stream=stream)
+    ((first, _),) = asked.ends(stream)
+    node, one, replace = ctypes.byref(ctypes.c_void_p(first)), ctypes.c_size_t(1), ctypes.c_uint(1)
+
+    def change(edge: Edge) -> str:
+        given = (handle(stream), node, ctypes.byref(edge), one, replace)
+        return asked.call("cuStreamUpdateCaptureDependencies_v2", *given)
+
+    assert change(Edge(from_port=1)) == "INVALID_VALUE"
+    assert asked.ends(stream) == [(first, FULL)]
+    assert change(Edge(from_port=1, type=1)) == "SUCCESS"
+    assert asked.ends(stream) == [(first, PROGRAMMATIC)]
+    cuda.launch("count", place, stream=stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert asked.edges(graph) == [PROGRAMMATIC]
+    mode, edge = ctypes.c_int(2), Edge(from_port=2)
+    into = (handle(stream), handle(graph), node, ctypes.byref(edge), one, mode)
+    assert asked.call("cuStreamBeginCaptureToGraph", *into) == "SUCCESS"
+    cuda.launch("count", place, stream=stream)
+    cuda.cuStreamEndCapture(stream)
+    assert sorted(asked.edges(graph)) == [PROGRAMMATIC, BEGUN]
+    runs(cuda, graph)
+    assert cuda.read(place)[0] == 3
