@@ -100,17 +100,16 @@ extern "C" {
 CUresult cuGraphCreate(CUgraph* handle, unsigned int flags) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        *handle = make_graph(driver)->handle;
+        *handle = make_graph(driver)->handle;  // also after a fault, as an H200's driver does
         return CUDA_SUCCESS;
     });
 }
 
 CUresult cuGraphDestroy(CUgraph handle) {
-    return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
-        if (graph.parent != nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const std::shared_ptr<Graph> kept = driver.graphs.share(handle);
-        retire_graph(driver, graph);
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        const std::shared_ptr<Graph> graph = driver.graphs.share(handle);
+        if (!graph || graph->parent != nullptr) return CUDA_ERROR_INVALID_VALUE;
+        retire_graph(driver, *graph);
         return CUDA_SUCCESS;
     });
 }

@@ -37,13 +37,12 @@ CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
 }  // namespace
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
-    const Context* const context = thread.current();
-    if (context == nullptr) return no_context();
+    const Context& context = *thread.current();
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = may_get_limit(limit);
     LimitedBy device = {};
-    if (result == CUDA_SUCCESS) result = find_limiting(*context, device);
-    if (result == CUDA_SUCCESS) *value = context->limits.get(limit, device);
+    if (result == CUDA_SUCCESS) result = find_limiting(context, device);
+    if (result == CUDA_SUCCESS) *value = context.limits.get(limit, device);
     return result;
 }
 

@@ -417,7 +417,9 @@ CUresult cuModuleUnload(CUmodule handle) {
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
     if (name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;
-    return give_function(handle, module_of(module), name);
+    Module* const asked = module_of(module);
+    const CUresult result = asked != nullptr ? usable(*asked->device->producer) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? give_function(handle, asked, name) : result;
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {

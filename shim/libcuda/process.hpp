@@ -155,5 +155,7 @@ inline Context& Device::primary() const { return process.context(static_cast<uns
 inline Device& device_of(uint32_t stream) { return process.device(stream >> stream_bits); }
 inline Producer& producer_of(uint32_t stream) { return process.producer(stream >> stream_bits); }
 inline CUresult result_of(Status status) { return static_cast<CUresult>(status); }
+// The error of a session that is over: of some of what was in it nothing is told any more.
+inline CUresult usable(Producer& producer) { return result_of(producer.channel().usable()); }
 
 }  // namespace fikit::shim

@@ -43,6 +43,37 @@ def test_a_trap(alone: Alone) -> None:
     assert alone(trap).split() == ["ERROR_LAUNCH_FAILED"] * 2
 
 
+def asked_afterwards(cuda: Cuda) -> None:
+    place, stream, function = cuda.device_words(), cuda.stream(), cuda.function("store")
+    memory_type = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    graph = cuda.cuGraphCreate(0)
+    cuda.launch("store", 0x10, 1)
+    print(
+        cuda.result("cuCtxSynchronize"),
+        cuda.result("cuGraphCreate", 0),
+        cuda.result("cuGraphDestroy", graph),
+        cuda.result("cuGraphDestroy", graph),
+        cuda.result("cuPointerGetAttribute", memory_type, place),
+        cuda.result("cuPointerGetAttributes", 1, [memory_type], place),
+        cuda.result("cuFuncGetAttribute", cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+        cuda.result("cuModuleGetFunction", cuda.module, b"store"),
+        cuda.result("cuModuleGetFunction", cuda.module, b"count"),
+        cuda.result("cuCtxGetLimit", cuda.CUlimit.CU_LIMIT_STACK_SIZE),
+        cuda.result("cuStreamGetPriority", stream),
+        sep="\n",
+    )
+
+
+def test_what_is_told_after_a_fault(alone: Alone) -> None:
+    """As an H200 with driver 580 tells: graphs are the host's, and nothing is known of memory."""
+    assert alone(asked_afterwards).split() == [
+        "ERROR_ILLEGAL_ADDRESS",
+        *["SUCCESS", "SUCCESS", "ERROR_INVALID_VALUE"],
+        *["ERROR_INVALID_VALUE"] * 2,
+        *["ERROR_ILLEGAL_ADDRESS"] * 5,
+    ]
+
+
 def unmapped(cuda: Cuda) -> None:
     start = int(cuda.cuMemAddressReserve(4 << 20, 0, 0, 0))
     cuda.launch("store", start, 1)
