@@ -1,7 +1,7 @@
 #include "ptx_variables.hpp"
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <charconv>
 
 namespace fikit {
@@ -19,9 +19,18 @@ uint64_t plus(uint64_t one, uint64_t other) {
     return __builtin_add_overflow(one, other, &sum) ? untold : sum;
 }
 
-bool in_name(char each) {
-    return std::isalnum(static_cast<unsigned char>(each)) || each == '_' || each == '$';
-}
+// A table, as a framework's code has some 10 MB of text to go through before it is loaded.
+enum Class : uint8_t { blank = 1, digit = 2, in_names = 4 };
+constexpr std::array<uint8_t, 256> classes = [] {
+    std::array<uint8_t, 256> made{};
+    for (const char each : std::string_view(" \t\n\v\f\r")) made[static_cast<uint8_t>(each)] = blank;
+    for (const char each : std::string_view("_$")) made[static_cast<uint8_t>(each)] = in_names;
+    for (uint8_t each = '0'; each <= '9'; ++each) made[each] = digit | in_names;
+    for (uint8_t each = 'a'; each <= 'z'; ++each) made[each] = made[each - 'a' + 'A'] = in_names;
+    return made;
+}();
+bool is(Class of, char each) { return (classes[static_cast<uint8_t>(each)] & of) != 0; }
+bool in_name(char each) { return is(in_names, each); }
 
 // What PTX is made of, as far as it takes to find declarations.
 struct Token {
@@ -52,10 +61,9 @@ class Tokens {
         } else if (in_name(first) || first == '%' ||
                    (first == '.' && left_.size() > 1 && in_name(left_[1]))) {
             while (size < left_.size() && in_name(left_[size])) ++size;
-            const bool digit = std::isdigit(static_cast<unsigned char>(first)) != 0;
-            token.kind = first == '.' ? Token::Kind::directive
-                         : digit      ? Token::Kind::number
-                                      : Token::Kind::name;
+            token.kind = first == '.'       ? Token::Kind::directive
+                         : is(digit, first) ? Token::Kind::number
+                                            : Token::Kind::name;
             token.joined = first == '.' && behind && !skipped;
             behind_name_ = token.kind == Token::Kind::name || token.joined;
         } else {
@@ -71,7 +79,7 @@ class Tokens {
     bool skip() {
         const size_t before = left_.size();
         for (;;) {
-            if (!left_.empty() && std::isspace(static_cast<unsigned char>(left_[0]))) {
+            if (!left_.empty() && is(blank, left_[0])) {
                 left_.remove_prefix(1);
             } else if (left_.starts_with("//")) {
                 left_.remove_prefix(std::min(left_.find('\n'), left_.size()));
