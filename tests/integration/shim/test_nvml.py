@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fikit import protocol
+from pynvml import NVML_ERROR_NOT_SUPPORTED
 
 from tests.integration.conftest import Client
 from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
@@ -73,5 +74,8 @@ def test_the_driver_s_own_library_answers_the_rest(
     assert run(shared, text, **there) == f"42 {first.memory_bytes}\n"
     text = "try:\n    nvmlDeviceGetProcessUtilization(gpu, 0)\nexcept NVMLError as error:\n    print(error)"
     assert run(shared, text, **there) == "Not Supported\n"
+    text = "import pynvml\nfor name in ('Stats', 'Stats_v2'):"
+    text += "\n    print(pynvml._nvmlGetFunctionPointer('nvmlDeviceGetAccounting' + name)(gpu, 0, 0))"
+    assert run(shared, text, **there) == f"{NVML_ERROR_NOT_SUPPORTED}\n" * 2
     text = "import os\nos.fork() and os.wait()\nprint(nvmlDeviceGetMemoryInfo(gpu).total)"
     assert run(shared, text, **there) == 2 * f"{first.memory_bytes}\n"

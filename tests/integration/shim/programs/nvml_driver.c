@@ -29,4 +29,12 @@ int nvmlDeviceGetProcessUtilization(void* handle, void* list, unsigned* count, u
     *count = 1000;
     return 0;
 }
+int nvmlDeviceGetAccountingStats(void* handle, unsigned process, void* stats) {
+    (void)handle, (void)process, (void)stats;
+    return 0;
+}
+int nvmlDeviceGetAccountingStats_v2(void* handle, void* stats) {
+    (void)handle, (void)stats;
+    return 0;
+}
 const char* nvmlErrorString(int code) { return code == 3 ? "Not Supported" : "?"; }
