@@ -3,7 +3,6 @@
 
 #include "capture.hpp"
 #include "device_calls.hpp"
-#include "event.hpp"
 #include "pool.hpp"
 #include "ptx/system.hpp"
 
@@ -283,35 +282,21 @@ CUresult cuCtxResetPersistingL2Cache() {
     return with_context([](auto&&...) { return CUDA_SUCCESS; });
 }
 
-CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
+CUresult cuCtxRecordEvent(CUcontext handle, CUevent event) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
         CUresult result = find_context(driver, handle, context);
         if (result == CUDA_SUCCESS) result = driver.sticky();
-        if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
-        if (result != CUDA_SUCCESS) return result;
-        Event* event = driver.events.find(event_handle);
-        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        driver.join(*context, new_record(*event));
-        return CUDA_SUCCESS;
+        return result == CUDA_SUCCESS ? record_event(driver, *context, event) : result;
     });
 }
 
-CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
+CUresult cuCtxWaitEvent(CUcontext handle, CUevent event) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
         CUresult result = find_context(driver, handle, context);
         if (result == CUDA_SUCCESS) result = driver.sticky();
-        if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
-        if (result != CUDA_SUCCESS) return result;
-        Event* event = driver.events.find(event_handle);
-        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        const OperationPtr record = record_of(driver, *event);
-        if (!record || record->done) return CUDA_SUCCESS;
-        driver.enqueue(context->legacy, std::make_shared<Operation>(), record);
-        for (Stream* stream : context->streams)
-            driver.enqueue(*stream, std::make_shared<Operation>(), record);
-        return CUDA_SUCCESS;
+        return result == CUDA_SUCCESS ? wait_for_event(driver, *context, event) : result;
     });
 }
 

@@ -54,6 +54,27 @@ CUresult fikit::sim::record_event(CUevent handle, CUstream where, unsigned flags
                        });
 }
 
+CUresult fikit::sim::record_event(Driver& driver, Context& context, CUevent handle) {
+    if (const CUresult result = refuse_in_capture(driver, context); result != CUDA_SUCCESS) return result;
+    Event* const event = driver.events.find(handle);
+    if (event == nullptr || &home_of(*event->context) != &home_of(context)) return CUDA_ERROR_INVALID_HANDLE;
+    event->capture = {};
+    driver.join(context, new_record(*event));
+    return CUDA_SUCCESS;
+}
+
+CUresult fikit::sim::wait_for_event(Driver& driver, Context& context, CUevent handle) {
+    if (const CUresult result = refuse_in_capture(driver, context); result != CUDA_SUCCESS) return result;
+    Event* const event = driver.events.find(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (refuse_captured(*event) != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    const OperationPtr record = record_of(driver, *event);
+    if (!record || record->done) return CUDA_SUCCESS;
+    driver.enqueue(context.legacy, std::make_shared<Operation>(), record);
+    for (Stream* stream : context.streams) driver.enqueue(*stream, std::make_shared<Operation>(), record);
+    return CUDA_SUCCESS;
+}
+
 extern "C" {
 
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {

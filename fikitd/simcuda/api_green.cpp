@@ -1,6 +1,5 @@
 // Green contexts: parts of a device's SMs.
-#include "driver.hpp"
-#include "event.hpp"
+#include "capture.hpp"
 #include "sm_resources.hpp"
 
 using namespace fikit::sim;
@@ -147,27 +146,15 @@ CUresult cuGreenCtxGetId(CUgreenCtx handle, unsigned long long* id) {
     });
 }
 
-CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent handle) {
+CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event) {
     return with_green(context, [&](Driver& driver, Driver::Lock&, GreenContext& green) -> CUresult {
-        Event* event = driver.events.find(handle);
-        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        // Behind everything in the context: a join of its streams, put into its default stream.
-        driver.join(*green.context, new_record(*event));
-        return CUDA_SUCCESS;
+        return record_event(driver, *green.context, event);
     });
 }
 
-CUresult cuGreenCtxWaitEvent(CUgreenCtx context, CUevent handle) {
+CUresult cuGreenCtxWaitEvent(CUgreenCtx context, CUevent event) {
     return with_green(context, [&](Driver& driver, Driver::Lock&, GreenContext& green) -> CUresult {
-        Event* event = driver.events.find(handle);
-        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        const OperationPtr record = record_of(driver, *event);
-        if (!record || record->done) return CUDA_SUCCESS;
-        driver.enqueue(green.context->legacy, std::make_shared<Operation>(), record);
-        for (Stream* stream : green.context->streams) {
-            driver.enqueue(*stream, std::make_shared<Operation>(), record);
-        }
-        return CUDA_SUCCESS;
+        return wait_for_event(driver, *green.context, event);
     });
 }
 

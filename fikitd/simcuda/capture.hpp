@@ -44,6 +44,10 @@ void add_unique(std::vector<GraphEdge>& ends, const std::vector<GraphEdge>& more
 // its end.
 CUresult record_event(CUevent event, CUstream stream, unsigned flags, const CUgraphEdgeData* data);
 
+// What an event stands for, or who waits for it, is all of a context.
+CUresult record_event(Driver& driver, Context& context, CUevent event);
+CUresult wait_for_event(Driver& driver, Context& context, CUevent event);
+
 // cuEventRecord and cuStreamWaitEvent, where one side is captured. Nothing where neither is.
 std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags,
                                        const CUgraphEdgeData* data);

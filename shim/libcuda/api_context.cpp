@@ -131,6 +131,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
         if (before == 0) return CUDA_ERROR_INVALID_CONTEXT;
     } while (!__atomic_compare_exchange_n(&references, &before, before - 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
+    if (before == 1 && process.is_divided(*device)) return CUDA_ERROR_NOT_PERMITTED;
     if (before == 1) end_primary(*device);
     return CUDA_SUCCESS;
 }
@@ -165,6 +166,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     const PrimaryLocked lock(*device);
     if (lock.result() != CUDA_SUCCESS) return lock.result();
+    if (process.is_divided(*device)) return CUDA_ERROR_NOT_PERMITTED;
     end_primary(*device);  // who retained it may still release it
     return CUDA_SUCCESS;
 }

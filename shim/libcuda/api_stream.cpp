@@ -294,7 +294,8 @@ CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
     Event* const event = event_of(event_handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
-    if (event == nullptr || event->device != context->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (event == nullptr || event->device != context->device || event->context != context->home)
+        return CUDA_ERROR_INVALID_HANDLE;
     if (event->opened) return CUDA_ERROR_NOT_SUPPORTED;
     store_release(event->capture, uint64_t{0});
     store_relaxed(event->recorded, 1u);
@@ -308,7 +309,10 @@ CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (load_acquire(event->capture) != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (load_acquire(event->capture) != 0) {
+        captures.refuse(*event);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     Device& device = *context->device;
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
     return result_of(device.producer->wait_everywhere(

@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "../older_libc.hpp"
 #include "entry.hpp"
@@ -245,6 +247,13 @@ Context* Process::create(Device& device, unsigned flags, const Multiprocessors* 
         return &context;
     }
     return nullptr;
+}
+
+bool Process::is_divided(const Device& device) {
+    const auto divides = [&](const Context& context) {
+        return load_acquire(context.handle) != nullptr && context.green() && context.device == &device;
+    };
+    return made_contexts() && std::any_of(std::begin(contexts_), std::end(contexts_), divides);
 }
 
 void Process::destroy(Context& context) { store_release(context.handle, CUcontext{nullptr}); }

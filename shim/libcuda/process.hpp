@@ -108,6 +108,8 @@ class Process {
     // With a part of the device a green one.
     Context* create(Device& device, unsigned flags, const Multiprocessors* part = nullptr);
     void destroy(Context& context);
+    // A green context lives on it, which keeps its primary one, even when nobody retains that.
+    bool is_divided(const Device& device);
     // The program has made contexts beside the primary ones.
     bool made_contexts() const { return load_relaxed(made_contexts_); }
 

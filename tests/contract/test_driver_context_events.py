@@ -52,3 +52,16 @@ def test_what_a_context_s_events_may_not_be(cuda: Cuda, fails: Check) -> None:
     fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
     cuda.cuStreamDestroy(stream)
     cuda.cuEventDestroy(event)
+
+
+def test_an_event_is_recorded_in_its_own_context(cuda: Cuda, fails: Check) -> None:
+    event = cuda.cuEventCreate(0)
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    theirs = cuda.cuEventCreate(0)
+    fails("INVALID_HANDLE", cuda.cuCtxRecordEvent, other, event)
+    fails("INVALID_HANDLE", cuda.cuCtxRecordEvent, cuda.context, theirs)
+    cuda.cuCtxRecordEvent(other, theirs)
+    cuda.cuCtxWaitEvent(cuda.context, theirs)
+    cuda.cuCtxSynchronize()
+    cuda.cuCtxDestroy(other)
+    cuda.cuCtxSetCurrent(cuda.context)

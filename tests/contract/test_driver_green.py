@@ -4,7 +4,7 @@ import ctypes
 from typing import Any
 
 import pytest
-from cuda_calls import Check, Cuda
+from cuda_calls import Alone, Check, Cuda
 
 
 @pytest.fixture
@@ -170,4 +170,50 @@ def test_what_resources_are_refused(cuda: Cuda, resource: Any, fails: Check) -> 
     )
     assert number == 4
     cuda.cuDevResourceGenerateDesc([again[0], again[0]], 2)
+    cuda.cuGreenCtxDestroy(green)
+
+
+def kept(cuda: Cuda) -> None:
+    whole = cuda.cuDeviceGetDevResource(cuda.device, cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    groups, _number, _rest = cuda.cuDevSmResourceSplitByCount(1, whole, 0, 8)
+    flag = cuda.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM.value
+    green = cuda.cuGreenCtxCreate(cuda.cuDevResourceGenerateDesc(groups, 1), cuda.device, flag)
+    place = cuda.device_words()
+    print(
+        cuda.result("cuDevicePrimaryCtxReset", cuda.device),
+        cuda.result("cuDevicePrimaryCtxRelease", cuda.device),
+        cuda.result("cuDevicePrimaryCtxRelease", cuda.device),  # what the green one holds
+        cuda.cuDevicePrimaryCtxGetState(cuda.device)[1],
+    )
+    cuda.launch("count", place)
+    print(cuda.read(place)[0])
+    cuda.cuGreenCtxDestroy(green)
+    print(cuda.result("cuDevicePrimaryCtxReset", cuda.device), cuda.result("cuMemFree", place))
+
+
+def test_a_green_context_keeps_its_primary_one(alone: Alone) -> None:
+    refused, over = "ERROR_NOT_PERMITTED", "ERROR_CONTEXT_IS_DESTROYED"
+    assert alone(kept).split() == [refused, "SUCCESS", refused, "1", "1", "SUCCESS", over]
+
+
+def test_events_of_a_whole_green_context_and_captures(cuda: Cuda, resource: Any, fails: Check) -> None:
+    """As cuda.h has it of either call: the captures are spoilt, the context's and the event's."""
+    green, _group, _rest = make(cuda, resource, 8)
+    own, other = cuda.cuGreenCtxStreamCreate(green, 1, 0), cuda.stream()
+    event = cuda.cuEventCreate(2)
+    mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    for call in (cuda.cuGreenCtxRecordEvent, cuda.cuGreenCtxWaitEvent):
+        cuda.cuStreamBeginCapture(own, mode)
+        fails("STREAM_CAPTURE_UNSUPPORTED", call, green, event)
+        fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, own)
+    for wait, context in ((cuda.cuGreenCtxWaitEvent, green), (cuda.cuCtxWaitEvent, cuda.context)):
+        aside = other if context is green else own
+        cuda.cuStreamBeginCapture(aside, mode)
+        cuda.cuEventRecord(event, aside)
+        fails("STREAM_CAPTURE_UNSUPPORTED", wait, context, event)
+        fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, aside)
+    cuda.cuGreenCtxRecordEvent(green, event)
+    cuda.cuEventSynchronize(event)
+    for stream in (own, other):
+        cuda.cuStreamDestroy(stream)
     cuda.cuGreenCtxDestroy(green)
