@@ -25,6 +25,9 @@ CUresult find_edges(Driver& driver, const Graph& graph, const CUgraphNode* after
     return CUDA_SUCCESS;
 }
 
+// The one that it is a part of.
+Graph& whole(Graph& graph) { return graph.parent != nullptr ? whole(*graph.parent) : graph; }
+
 // `read` makes the node's command of what the caller says of it.
 template <typename Read>
 CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const CUgraphEdgeData* data,
@@ -40,6 +43,8 @@ CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const C
         else
             result = read(driver, command);
         if (result != CUDA_SUCCESS) return result;
+        for (auto* inner : inner_graphs(command))
+            if (inner->get() == &whole(graph)) return CUDA_ERROR_INVALID_VALUE;  // a part of itself
         GraphNode& node = add_node(driver, graph, std::move(command), edges);
         for (auto* inner : inner_graphs(node.command)) (*inner)->parent = &graph;
         *out = node.handle;

@@ -129,8 +129,8 @@ CUresult set(Node* node, const CUgraph* given) {
 CUresult set(Node* node, const CUDA_CHILD_GRAPH_NODE_PARAMS* given) {
     if (given->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) return set(node, &given->graph);
     Graph* const child = graph_of(given->graph);
-    if (node == nullptr || child == nullptr || child->parent != nullptr || child == node->graph)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr || child == nullptr || child->parent != nullptr || child == &node->graph->whole())
+        return CUDA_ERROR_INVALID_VALUE;  // it would be a part of itself
     if (child->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     node->adopt(child);
     return CUDA_SUCCESS;
