@@ -224,3 +224,14 @@ def test_a_captured_allocation_is_a_node(cuda: Cuda) -> None:
     ]
     assert sorted(kinds) == ["MEMSET", "MEM_ALLOC", "MEM_FREE"]
     replay(cuda, graph)
+
+
+def test_a_stream_that_waits_for_what_is_external_is_captured_already(cuda: Cuda, fails: Check) -> None:
+    stream, other, event = cuda.stream(), cuda.stream(), cuda.cuEventCreate(2)
+    external = cuda.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL.value
+    begin(cuda, stream, "RELAXED")
+    cuda.cuEventRecord(event, stream)
+    fails("ILLEGAL_STATE", cuda.cuStreamWaitEvent, other, event, external)
+    assert status(cuda, other) == "NONE"
+    cuda.cuGraphDestroy(cuda.cuStreamEndCapture(stream))
+    fails("ILLEGAL_STATE", cuda.cuStreamWaitEvent, other, event, external)
