@@ -9,6 +9,7 @@ that wants a GPU of those that it may get.
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
@@ -24,7 +25,7 @@ from fikitd.errors import NotFound, QuotaReached, Unavailable
 from fikitd.events import Events
 from fikitd.jobs.model import Job, State
 from fikitd.jobs.records import LAST_JOB, JobRecords, saving
-from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of
+from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of, until_ended
 from fikitd.launch import EndedAtOnce
 from fikitd.placement import places_for
 from fikitd.process_times import start_time
@@ -271,12 +272,8 @@ class Jobs(JobRecords):
 
     async def _until_reported(self, job: Job) -> None:
         """Its process ended while no daemon was there to be told how: a caller that lives is about to."""
-        if (caller := await process_of(job.caller, job.caller_started)) is not None:
-            try:
-                with trio.move_on_after(RETRY_SECONDS):
-                    await caller.wait()
-            finally:
-                caller.close()
+        with trio.move_on_after(RETRY_SECONDS):
+            await until_ended(job.caller, job.caller_started)
         await self._end(job.number, Ending(None, UNREPORTED), "lost")
 
     # --- following -------------------------------------------------------------------------------
@@ -306,11 +303,7 @@ class Jobs(JobRecords):
 
     async def _until_caller_gone(self, job: Job) -> None:
         """The connection that the job would end with was an earlier daemon's."""
-        if (caller := await process_of(job.caller, job.caller_started)) is not None:
-            try:
-                await caller.wait()
-            finally:
-                caller.close()
+        await until_ended(job.caller, job.caller_started)
         if not self._now(job).over:
             await self.caller_gone(job)
 
@@ -324,18 +317,22 @@ class Jobs(JobRecords):
         await self._processes.weigh_at_start(self.known[job.number])
 
     async def foreground_started(self, job: Job, pid: int) -> None:
-        """The caller has started the process; nothing where it has ended, or the job has."""
+        """The caller has started the process, which is ended where the job was killed meanwhile."""
         process = await patiently(lambda: Process.by_pid(pid))
         if process is None:
             return
         try:
             identity = {"pid": pid, "pid_started": await patiently(lambda: start_time(pid))}
-            await self._store.write(saving(replace(job, **identity)))
+            if not self._now(job).over:
+                await self._store.write(saving(replace(job, **identity)))
+                self.unsaved.add(job.number)
             now = self.known.get(job.number)
         except BaseException:
             process.close()
             raise
-        self.unsaved.add(job.number)
+        if now is not None and now.state == "killed" and now.pid is None:  # before it could be signalled
+            self._end_process(process, signal.SIGTERM, CALLER_GRACE_MS, job.uid)
+            return
         if now is None or now.over or now.pid is not None:
             process.close()
             return

@@ -310,6 +310,15 @@ async def process_of(pid: int | None, started: int | None) -> Process | None:
     return await patiently(look)
 
 
+async def until_ended(pid: int | None, started: int | None) -> None:
+    """Wait for the end of the process that had the pid, if it is still the one that began then."""
+    if (process := await process_of(pid, started)) is not None:
+        try:
+            await process.wait()
+        finally:
+            process.close()
+
+
 async def end_group(process: Process, number: int, grace_ms: int, uid: int) -> None:
     """Signal what it leads of the user's; SIGKILL after the grace, and for what is left at its own end.
 

@@ -141,6 +141,22 @@ def test_a_foreground_job_ends_while_its_start_is_written(one_by_one: Client) ->
     assert one_by_one.ask(p.Show(target=job)).job == ended
 
 
+def test_a_foreground_job_that_is_killed_before_its_process_is_known_does_not_run(
+    stopped_daemon: Daemon, one_by_one: Client
+) -> None:
+    """Its caller, which was stopped meanwhile, goes on."""
+    caller = stopped_daemon.client()
+    job = caller.ask(p.Submit(command=["x"], environment={}, directory="/", foreground=True)).job.job
+    assert one_by_one.ask(p.Kill(target=job)) == p.Done()
+    assert one_by_one.ask(p.Wait(job=job)).job.state == "killed"
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as child:
+        try:
+            caller.send(p.JobStarted(job=job, pid=child.pid))
+            assert child.wait(10) == -signal.SIGTERM
+        finally:
+            child.kill()
+
+
 def test_a_foreground_job_ends_with_its_caller_whose_last_word_is_its_process(
     stopped_daemon: Daemon, one_by_one: Client
 ) -> None:

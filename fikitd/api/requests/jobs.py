@@ -195,7 +195,7 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
     job = own_foreground(caller, request.job)
     if job.state in ("finished", "failed"):  # a short command; requests are answered in any order
         return Done()
-    if not job.runs or job.pid is not None:
+    if not (job.runs or job.state == "killed") or job.pid is not None:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
     with trio.CancelScope(shield=True):  # the peer may be gone by now: its process ends with it
         try:
