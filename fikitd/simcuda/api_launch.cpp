@@ -95,7 +95,12 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         const CUresult result = names_event(attribute, event, flags, stands_for)
                                     ? check_event(event, flags)
                                     : read_launch_attribute(attribute, options);
-        if (result != CUDA_SUCCESS) return result;
+        if (result == CUDA_SUCCESS) continue;
+        return with_stream(config->hStream,
+                           [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                               refuse_in_capture(stream);
+                               return result;
+                           });
     }
     const CUresult result = launch(function,
                                    {{config->gridDimX, config->gridDimY, config->gridDimZ},

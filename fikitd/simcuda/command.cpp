@@ -8,6 +8,7 @@
 #include <string>
 
 #include "capture.hpp"
+#include "node_attributes.hpp"
 
 namespace fikit::sim {
 
@@ -248,6 +249,7 @@ CUresult make_launch(Driver& driver, Context& context, CUfunction handle, const 
     command.shared = shared;
     command.options = options;
     command.options.cluster = cluster;
+    command.attributes = options.hints;
     return gather(*function->kernel, parameters, extra, command.parameters);
 }
 
@@ -281,6 +283,7 @@ CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions
         case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
         case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
         case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+            if (is_node_attribute(attribute.id)) options.hints[attribute.id] = attribute.value;
             break;
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:

@@ -5,6 +5,7 @@
 // launch of the graph. So both have one set of checks and one translation.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -21,6 +22,7 @@ struct LaunchOptions {
     bool cooperative = false;
     bool early = false;  // it may begin before the kernel before it has ended: told of a captured one alone
     std::optional<Cluster> cluster;
+    std::map<CUlaunchAttributeID, CUlaunchAttributeValue> hints;  // that change nothing: a node tells of them
 };
 
 struct LaunchCommand {
@@ -30,7 +32,7 @@ struct LaunchCommand {
     unsigned shared = 0;
     std::vector<std::byte> parameters;
     LaunchOptions options;
-    // As set by cuGraphKernelNodeSetAttribute.
+    // As a captured launch was given them, or set by cuGraphKernelNodeSetAttribute.
     std::map<CUlaunchAttributeID, CUlaunchAttributeValue> attributes;
     // Other options than those that it was made with.
     void set(const LaunchOptions& given) {

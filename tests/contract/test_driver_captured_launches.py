@@ -1,4 +1,4 @@
-"""Captured launches whose successors may begin before they have ended: the edges of the graph say so.
+"""Captured launches: what of their attributes the graph tells of.
 
 cuda.bindings was seen to give zeros for what edges carry, so the library is asked itself.
 """
@@ -7,7 +7,7 @@ import ctypes
 from typing import Any
 
 import pytest
-from cuda_calls import Cuda
+from cuda_calls import Check, Cuda
 
 FULL, PROGRAMMATIC, BEGUN = (0, 0, 0), (1, 0, 1), (2, 0, 0)
 Data = tuple[int, int, int]
@@ -202,3 +202,30 @@ def test_dependencies_are_given_with_what_they_carry(cuda: Cuda, asked: Asked) -
     assert sorted(asked.edges(graph)) == [PROGRAMMATIC, BEGUN]
     runs(cuda, graph)
     assert cuda.read(place)[0] == 3
+
+
+def test_a_captured_launch_keeps_its_hints(cuda: Cuda) -> None:
+    place, stream = cuda.device_words(), cuda.stream()
+    carveout = attribute(cuda, "PREFERRED_SHARED_MEMORY_CARVEOUT")
+    carveout.value.sharedMemCarveout = 45
+    spread = attribute(cuda, "CLUSTER_SCHEDULING_POLICY_PREFERENCE")
+    spread.value.clusterSchedulingPolicyPreference = (
+        cuda.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
+    )
+    begin(cuda, stream)
+    launch(cuda, place, stream, carveout, spread)
+    graph = cuda.cuStreamEndCapture(stream)
+    (node,) = cuda.cuGraphGetNodes(graph, 1)[0]
+    assert cuda.cuGraphKernelNodeGetAttribute(node, carveout.id).sharedMemCarveout == 45
+    told = cuda.cuGraphKernelNodeGetAttribute(node, spread.id).clusterSchedulingPolicyPreference
+    assert told == spread.value.clusterSchedulingPolicyPreference
+    cuda.cuGraphDestroy(graph)
+
+
+def test_an_attribute_that_is_refused_spoils_the_capture(cuda: Cuda, fails: Check) -> None:
+    """As whatever else a launch is refused for."""
+    place, stream = cuda.device_words(), cuda.stream()
+    timed = recording(cuda, cuda.cuEventCreate(0), "PROGRAMMATIC_EVENT")
+    begin(cuda, stream)
+    fails("NOT_SUPPORTED", launch, cuda, place, stream, timed)
+    fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
