@@ -55,13 +55,15 @@ bool names_event(const CUlaunchAttribute& attribute, CUevent& event, int& flags,
     return true;
 }
 
-CUresult check_event(CUevent handle, int flags) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        const Event* const event = driver.events.find(handle);
-        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (event->timing()) return CUDA_ERROR_NOT_SUPPORTED;
-        return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
-    });
+CUresult check_event(CUevent handle, int flags, CUstream where) {
+    return with_stream(
+        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+            const Event* const event = driver.events.find(handle);
+            if (event == nullptr || &home_of(*event->context) != &home_of(*stream.context))
+                return CUDA_ERROR_INVALID_HANDLE;
+            if (event->timing()) return CUDA_ERROR_NOT_SUPPORTED;
+            return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
+        });
 }
 
 }  // namespace
@@ -93,7 +95,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         const CUlaunchAttribute& attribute = config->attrs[index];
         int flags = 0;
         const CUresult result = names_event(attribute, event, flags, stands_for)
-                                    ? check_event(event, flags)
+                                    ? check_event(event, flags, config->hStream)
                                     : read_launch_attribute(attribute, options);
         if (result == CUDA_SUCCESS) continue;
         return with_stream(config->hStream,

@@ -166,12 +166,13 @@ CUresult fits_own_clusters(const Function& function, const LaunchShape& shape) {
 // The event of an attribute, recorded when the kernel has ended: later than it might be, which CUDA allows
 // (cuda.h, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT). In a capture it stands for what it is of the kernel
 // (CUDA C++ Programming Guide, "Use in CUDA Graphs").
-CUresult find_event(const CUlaunchAttribute& given, CUevent& handle, CUgraphEdgeData& stands_for) {
+CUresult find_event(const CUlaunchAttribute& given, CUstream stream, CUevent& handle,
+                    CUgraphEdgeData& stands_for) {
     const bool begun = given.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
     handle = begun ? given.value.launchCompletionEvent.event : given.value.programmaticEvent.event;
     const int flags = begun ? given.value.launchCompletionEvent.flags : given.value.programmaticEvent.flags;
     const Event* const event = event_of(handle);
-    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (event == nullptr || !is_of(event->context, stream)) return CUDA_ERROR_INVALID_HANDLE;
     if ((event->flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_NOT_SUPPORTED;
     const bool all_begun = begun || given.value.programmaticEvent.triggerAtBlockStart != 0;
     stands_for.from_port =
@@ -308,7 +309,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
             continue;
         }
         if (use == AttributeUse::event) {
-            if (const CUresult result = find_event(given, event, stands_for); result != CUDA_SUCCESS)
+            if (const CUresult result = find_event(given, config->hStream, event, stands_for);
+                result != CUDA_SUCCESS)
                 return captures.forbid(shape.stream, result);
             continue;
         }

@@ -229,3 +229,15 @@ def test_an_attribute_that_is_refused_spoils_the_capture(cuda: Cuda, fails: Chec
     begin(cuda, stream)
     fails("NOT_SUPPORTED", launch, cuda, place, stream, timed)
     fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
+
+
+def test_an_event_of_another_context_is_no_launch_s(cuda: Cuda, fails: Check) -> None:
+    """Nothing is launched then."""
+    place, stream = cuda.device_words(), cuda.stream()
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    event = cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    cuda.cuCtxSetCurrent(cuda.context)
+    fails("INVALID_HANDLE", launch, cuda, place, stream, recording(cuda, event, "PROGRAMMATIC_EVENT"))
+    assert cuda.read(place)[0] == 0
+    cuda.cuCtxDestroy(other)
+    cuda.cuCtxSetCurrent(cuda.context)
