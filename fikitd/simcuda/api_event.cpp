@@ -67,7 +67,7 @@ CUresult fikit::sim::wait_for_event(Driver& driver, Context& context, CUevent ha
     if (const CUresult result = refuse_in_capture(driver, context); result != CUDA_SUCCESS) return result;
     Event* const event = driver.events.find(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (refuse_captured(*event) != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (const CUresult result = refuse_captured(*event); result != CUDA_SUCCESS) return result;
     const OperationPtr record = record_of(driver, *event);
     if (!record || record->done) return CUDA_SUCCESS;
     driver.enqueue(context.legacy, std::make_shared<Operation>(), record);

@@ -97,12 +97,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         const CUresult result = names_event(attribute, event, flags, stands_for)
                                     ? check_event(event, flags, config->hStream)
                                     : read_launch_attribute(attribute, options);
-        if (result == CUDA_SUCCESS) continue;
-        return with_stream(config->hStream,
-                           [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                               refuse_in_capture(stream);
-                               return result;
-                           });
+        if (result != CUDA_SUCCESS) return result;
     }
     const CUresult result = launch(function,
                                    {{config->gridDimX, config->gridDimY, config->gridDimZ},

@@ -108,13 +108,10 @@ CUresult check_neighbours(const Driver& driver, std::uint64_t address, std::size
     return mixes_access(driver, address, bytes, read_only) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-// What a pointer is can be asked for without a context. After a fault it is nothing, as an H200's driver
-// says.
+// What a pointer is can be asked for without a context, and after a fault.
 template <typename Body>
 CUresult with_pointers(Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        return driver.sticky() != CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : body(driver);
-    });
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult { return body(driver); });
 }
 
 std::uint64_t handle_types(const Block& block) {

@@ -106,7 +106,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
                            Event* event = driver.events.find(event_handle);
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                            if (flags != 0 && !stream.capture.capture)
-                               return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
+                               return CUDA_ERROR_INVALID_VALUE;  // external: to a capture
                            if (const auto captured = capture_wait(driver, stream, *event, flags))
                                return *captured;
                            const OperationPtr record = record_of(driver, *event);

@@ -311,7 +311,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
         if (use == AttributeUse::event) {
             if (const CUresult result = find_event(given, config->hStream, event, stands_for);
                 result != CUDA_SUCCESS)
-                return captures.forbid(shape.stream, result);
+                return result;
             continue;
         }
         if (use == AttributeUse::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {

@@ -90,9 +90,6 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
     }
 }
 
-// With the session that had it: nothing is known of it any more.
-bool is_over(const Range& range) { return usable(*process.device(range.device).producer) != CUDA_SUCCESS; }
-
 // What cuPointerGetAttributes gives for memory that CUDA does not know.
 void nothing_known(void* into, CUpointer_attribute attribute) {
     switch (attribute) {
@@ -120,7 +117,7 @@ void nothing_known(void* into, CUpointer_attribute attribute) {
 CUresult cuPointerGetAttribute(void* into, CUpointer_attribute attribute, CUdeviceptr address) {
     if (into == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Range range;
-    if (!ranges.find(address, range) || is_over(range)) return CUDA_ERROR_INVALID_VALUE;
+    if (!ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
     return attribute_of(into, attribute, address, range);
 }
 
@@ -129,7 +126,6 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
     if (attributes == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Range range;
     const bool known = ranges.find(address, range);
-    if (known && is_over(range)) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; ++i)
         if (!known || attribute_of(into[i], attributes[i], address, range) != CUDA_SUCCESS)
             nothing_known(into[i], attributes[i]);

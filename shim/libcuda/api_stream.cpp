@@ -105,7 +105,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
-        if (!captures.capturing(name)) return CUDA_ERROR_ILLEGAL_STATE;
+        if (!captures.capturing(name)) return CUDA_ERROR_INVALID_VALUE;
         return captures.add(name, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
             node.event = event_handle;
             return true;
@@ -309,10 +309,8 @@ CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (load_acquire(event->capture) != 0) {
-        captures.refuse(*event);
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    if (load_acquire(event->capture) != 0)
+        if (const CUresult result = captures.refuse(*event); result != CUDA_SUCCESS) return result;
     Device& device = *context->device;
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
     return result_of(device.producer->wait_everywhere(

@@ -210,7 +210,7 @@ def test_events_of_a_whole_green_context_and_captures(cuda: Cuda, resource: Any,
         aside = other if context is green else own
         cuda.cuStreamBeginCapture(aside, mode)
         cuda.cuEventRecord(event, aside)
-        fails("STREAM_CAPTURE_UNSUPPORTED", wait, context, event)
+        fails("CAPTURED_EVENT", wait, context, event)
         fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, aside)
     cuda.cuGreenCtxRecordEvent(green, event)
     cuda.cuEventSynchronize(event)
