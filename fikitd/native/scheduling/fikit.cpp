@@ -462,7 +462,7 @@ Decision Fikit::decide(Nanoseconds now) {
     planned_for_ = tried_for_ = max_sessions;
     foreseen_ = 0;
     refused_until_ = 0;
-    bool first = !blocked;  // of who waits
+    bool first = true, holds = false;  // holds: it is that one's answer, who is entitled to nothing
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
         const Level& level = levels_[std::countr_zero(levels)];
         uint64_t candidates = level.members & left;
@@ -470,6 +470,7 @@ Decision Fikit::decide(Nanoseconds now) {
         while (candidates != 0) {
             const unsigned session = least(candidates);
             candidates &= ~bit(session);
+            holds = std::exchange(first, false) && !blocked;
             Refusal refusal = Refusal::level;
             Nanoseconds again = 0;
             if (blocked && !entitled(session, now, again)) {
@@ -484,13 +485,12 @@ Decision Fikit::decide(Nanoseconds now) {
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                 answer.again_at = decision.again_at;
-            if (full) return refuse(answer, first);
-            first = false;
+            if (full) return refuse(answer, holds);
             refused |= refusal != Refusal::in_flight;
         }
         blocked = blocked || level.in_flight > 0;
     }
-    return refuse(answer, !high_elsewhere_ && (waiting_ & (waiting_ - 1)) == 0);
+    return refuse(answer, holds);
 }
 
 }  // namespace fikit::scheduling

@@ -254,9 +254,9 @@ class Levels : public Policy {
     uint64_t waiting_ = 0;
     Nanoseconds gated_in_flight_ = 0;
     uint32_t gated_operations_ = 0;
-    uint32_t stalls_ = 0;          // since none was in flight
+    uint32_t stalls_ = 0;            // since none was in flight
     Nanoseconds refused_until_ = 0;  // till then or an event of gated work nobody who waits may go
-    Nanoseconds progress_at_ = 0;  // one of them was over, or what is in flight was let be
+    Nanoseconds progress_at_ = 0;    // one of them was over, or what is in flight was let be
     Nanoseconds high_at_ = 0;
     bool high_elsewhere_ = false;
 

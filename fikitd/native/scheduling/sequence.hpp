@@ -36,10 +36,10 @@ class Sequence {
         uint32_t blocks = 0;
         uint16_t per_sm = 1, ordinal = 0;  // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
-        uint8_t seen = 0;    // looks() and in_time(), in one byte: they are copied at each launch
-        uint8_t stream = 0;  // the session's
-        bool over = false;   // where streams run side by side: before one that was launched earlier
-        uint32_t step = 0;   // the wait it belongs to
+        uint8_t seen = 0;        // looks() and in_time(), in one byte: they are copied at each launch
+        uint8_t stream = 0;      // the session's
+        bool over = false;       // where streams run side by side: before one that was launched earlier
+        uint32_t step = 0;       // the wait it belongs to
         Nanoseconds offset = 0;  // the sum of the gaps since the session began
         Nanoseconds at = 0;      // when it was issued
         Nanoseconds alone = 0;   // when it would have ended with the GPU to itself
