@@ -71,7 +71,7 @@ class Interference {
             most = std::max(told, most > least ? most * falls : 0);
         }
     };
-    struct alignas(32) Pair : Learnt {  // on one line of the cache
+    struct Pair : Learnt {
         uint64_t kernel = 0;
     };
     static size_t place(uint64_t kernel, uint64_t guest) {

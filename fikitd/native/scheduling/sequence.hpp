@@ -27,29 +27,27 @@ class Sequence {
     static constexpr uint32_t capacity = 1u << 13;  // launches remembered; longer iterations repeat unnoticed
     static constexpr uint32_t nowhere = UINT32_MAX;
 
-    // As large as a power of two: what is found by its number is found by a shift. Who foresees reads one of
-    // its two lines of the cache, the first.
+    // As large as a power of two: what is found by its number is found by a shift.
     struct alignas(128) Launch {
         uint64_t key = 0;
         Nanoseconds gap = 0, deviation = 0;   // from the launch before it
+        Nanoseconds offset = 0;               // the sum of the gaps since the session began
         Nanoseconds duration = 0, block = 0;  // undisturbed
-        uint32_t blocks = 0;
-        uint16_t per_sm = 1, ordinal = 0;  // ordinal: launches since the session waited, up to `ordinals`
+        Nanoseconds at = 0;                   // when it was issued
+        Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
+        Nanoseconds pause = 0;                // idle time before it
+        Nanoseconds idle = 0;                 // that, summed since the session began
+        Nanoseconds own = 0;                  // what it takes here beside nothing; 0: not measured
+        uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
+        uint32_t hash = 0;                    // of its key and the three before
+        uint32_t gated = 0;                   // gated operations that were over before it
+        uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
-        uint8_t seen = 0;        // looks() and in_time(), in one byte: they are copied at each launch
-        uint8_t stream = 0;      // the session's
-        bool over = false;       // where streams run side by side: before one that was launched earlier
-        uint32_t step = 0;       // the wait it belongs to
-        Nanoseconds offset = 0;  // the sum of the gaps since the session began
-        Nanoseconds at = 0;      // when it was issued
-        Nanoseconds alone = 0;   // when it would have ended with the GPU to itself
-        Nanoseconds pause = 0;   // idle time before it
-        Nanoseconds idle = 0;    // that, summed since the session began
-        Nanoseconds own = 0;     // what it takes here beside nothing; 0: not measured
-        uint32_t hash = 0;       // of its key and the three before
-        uint32_t gated = 0;      // gated operations that were over before it
-        // Where streams run side by side and the session waits behind it: by how much later that ends, beside
-        // nothing, than what is on each stream would.
+        uint8_t seen = 0;    // looks() and in_time(), in one byte: they are copied at each launch
+        uint8_t stream = 0;  // the session's
+        // Where streams run side by side: it was over before one that was launched earlier; where the session
+        // waits behind it, by how much later that ends, beside nothing, than what is on each stream would.
+        bool over = false;
         Nanoseconds meets = unmeasured;
 
         // It came that long after the launch before it.
