@@ -206,7 +206,9 @@ def test_what_an_error_was_about_is_not_told_of_the_next(session: fikit.Session)
             session.synchronize()
         session.default_stream.add_callback(forbidden)
         session.synchronize()
-    assert len(told) == 1 and "NOT_PERMITTED" in told[0] and "nothing" not in told[0], told
+    (one,) = told
+    assert "NOT_PERMITTED" in one
+    assert "nothing" not in one
 
 
 def test_no_number_of_seconds_is_no_time_to_wait(session: fikit.Session) -> None:
