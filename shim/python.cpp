@@ -273,7 +273,8 @@ NB_MODULE(_channel, module) {
         .def(
             "take_deferred", [](const Channel& self) { return self->channel().take_deferred(); },
             "The asynchronous error that was not reported yet, or 0.")
-        .def("deferred_text", &Channel::deferred_text, "What the asynchronous error reported last meant; told once.")
+        .def("deferred_text", &Channel::deferred_text,
+             "What the asynchronous error reported last meant; told once.")
         .def("device_attributes", &device_attributes, "(status, attributes, memory in bytes, UUID, name)")
         .def("limit_reached", &limit_reached, "kind"_a,
              "How many streams, events, modules, functions or pinned buffers there may be; 0 below that.");

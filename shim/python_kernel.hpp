@@ -21,16 +21,16 @@ class Kernel {
     // `grid` and `block`: an int or a tuple of one to three. Without `wait`, not_ready when the ring is full.
     Status launch(uint32_t stream, nanobind::handle grid, nanobind::handle block, nanobind::handle shared,
                   nanobind::tuple values, bool wait) const;
-    Status launch_attributed(uint32_t stream, nanobind::handle grid, nanobind::handle block, nanobind::handle shared,
-                             nanobind::tuple values, bool wait, bool cooperative,
+    Status launch_attributed(uint32_t stream, nanobind::handle grid, nanobind::handle block,
+                             nanobind::handle shared, nanobind::tuple values, bool wait, bool cooperative,
                              nanobind::handle cluster) const;
     uint32_t function() const { return function_; }
     const std::string& name() const { return arguments_.kernel(); }
 
   private:
-    Status launch_with(uint32_t stream, nanobind::handle grid, nanobind::handle block, nanobind::handle shared,
-                       nanobind::tuple values, bool wait, const fikit_attribute* attributes,
-                       uint32_t count) const;
+    Status launch_with(uint32_t stream, nanobind::handle grid, nanobind::handle block,
+                       nanobind::handle shared, nanobind::tuple values, bool wait,
+                       const fikit_attribute* attributes, uint32_t count) const;
 
     std::shared_ptr<Producer> producer_;
     uint32_t function_;
