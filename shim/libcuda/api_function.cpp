@@ -144,9 +144,7 @@ CUresult name_of(const char** name, Handle handle) {
 }  // namespace
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
-    const Function* const asked = function_of(function);
-    const CUresult result = asked != nullptr ? usable(producer_on(*asked)) : CUDA_SUCCESS;
-    return result == CUDA_SUCCESS ? get_attribute(value, attribute, asked) : result;
+    return get_attribute(value, attribute, function_of(function));
 }
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
     Function* function = nullptr;

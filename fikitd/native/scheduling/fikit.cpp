@@ -342,6 +342,14 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     if (high.sequence->size() != position) begin_step(high, high.sequence->at(position).at);
 }
 
+Decision Fikit::wait(unsigned session, Refusal reason) {
+    if (!guests_[session].refused) {
+        guests_[session].refused = true;
+        ++statistics_[session].refused[static_cast<unsigned>(reason)];
+    }
+    return {Verdict::wait, static_cast<uint8_t>(session)};
+}
+
 inline Decision Fikit::place(unsigned session, const Moment& moment, bool refused, bool& full,
                              Refusal& refusal) {
     const auto number = static_cast<uint8_t>(session);
@@ -454,15 +462,12 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
 Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     if (waiting_ == 0) return answer;
-    if (now < refused_until_ && expects_high(now)) return refused_;
     const Moment moment{now, busy_until(now), expects_high(now)};
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
     planned_for_ = tried_for_ = max_sessions;
     foreseen_ = 0;
-    refused_until_ = 0;
-    bool first = true, holds = false;  // holds: it is that one's answer, who is entitled to nothing
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
         const Level& level = levels_[std::countr_zero(levels)];
         uint64_t candidates = level.members & left;
@@ -470,7 +475,6 @@ Decision Fikit::decide(Nanoseconds now) {
         while (candidates != 0) {
             const unsigned session = least(candidates);
             candidates &= ~bit(session);
-            holds = std::exchange(first, false) && !blocked;
             Refusal refusal = Refusal::level;
             Nanoseconds again = 0;
             if (blocked && !entitled(session, now, again)) {
@@ -485,12 +489,12 @@ Decision Fikit::decide(Nanoseconds now) {
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                 answer.again_at = decision.again_at;
-            if (full) return refuse(answer, holds);
+            if (full) return answer;
             refused |= refusal != Refusal::in_flight;
         }
         blocked = blocked || level.in_flight > 0;
     }
-    return refuse(answer, holds);
+    return answer;
 }
 
 }  // namespace fikit::scheduling

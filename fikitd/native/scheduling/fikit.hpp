@@ -454,9 +454,7 @@ class Fikit final : public Levels {
     }
     static bool unknown(const Work& work) { return computes(work.engine) && !work.known; }
     Nanoseconds near(Nanoseconds now, Nanoseconds until) const;
-    bool has_room(unsigned session, const Moment& moment, bool refused, bool& full);
-    bool has_room_beside(unsigned session, const Moment& moment, bool refused, bool& full);
-    Decision refuse(const Decision& answer, bool holds);
+    bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
     void let_be(Nanoseconds now);
     Decision stalled(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
@@ -483,7 +481,6 @@ class Fikit final : public Levels {
     uint64_t issued_ = 0;  // gated operations
     // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
-    Decision refused_;                   // what was decided last, until `refused_until_`
     unsigned tried_for_ = max_sessions;  // who goes next because it is doubtful
     mutable uint32_t foreseen_ = 0;      // launches that this decision has looked ahead to in vain
     Nanoseconds queued_ = 0;             // how long the gated work in flight keeps the GPU busy

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <utility>
 
 #include "policy.hpp"
 
@@ -26,7 +25,6 @@ namespace fikit::scheduling {
 class Levels : public Policy {
   public:
     void opened(unsigned session, int level, double weight, Nanoseconds now) override {
-        refused_until_ = 0;
         sessions_[session] = Session{};
         sessions_[session].level = level;
         sessions_[session].inverse_weight = 1.0 / weight;
@@ -38,7 +36,6 @@ class Levels : public Policy {
 
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
         Session& entry = sessions_[session];
-        refused_until_ = 0;
         leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
         entry.virtual_time += levels_[level].floor - levels_[entry.level].floor;
@@ -53,7 +50,6 @@ class Levels : public Policy {
 
     void closed(unsigned session, Nanoseconds) override {
         Session& entry = sessions_[session];
-        refused_until_ = 0;
         waiting_ &= ~bit(session);
         leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
@@ -67,13 +63,9 @@ class Levels : public Policy {
         if (entry.in_flight == 0) entry.virtual_time = std::max(entry.virtual_time, level.floor - lag);
         if ((level.members & waiting_) == 0) level.since = now;
         waiting_ |= bit(session);
-        refused_until_ = 0;
     }
 
-    void withdrawn(unsigned session, Nanoseconds) override {
-        waiting_ &= ~bit(session);
-        refused_until_ = 0;
-    }
+    void withdrawn(unsigned session, Nanoseconds) override { waiting_ &= ~bit(session); }
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override {
         Session& entry = sessions_[session];
@@ -85,7 +77,6 @@ class Levels : public Policy {
             return;
         }
         waiting_ &= ~bit(session);
-        refused_until_ = 0;
         ++entry.in_flight;
         const Nanoseconds charged = charge(work);
         gated_in_flight_ += charged;
@@ -117,7 +108,6 @@ class Levels : public Policy {
             return;
         }
         progress_at_ = now;
-        refused_until_ = 0;
         gated_in_flight_ = std::max<Nanoseconds>(0, gated_in_flight_ - charge(work));  // it may be let be
         if (--gated_operations_ == 0) gated_.time += now;
         if (work.partition != 0 && --confined_operations_ == 0) [[unlikely]]
@@ -128,7 +118,7 @@ class Levels : public Policy {
 
     void elsewhere(bool high_busy, Nanoseconds now) override {
         if (high_busy || high_elsewhere_) high_at_ = now;
-        if (std::exchange(high_elsewhere_, high_busy) != high_busy) refused_until_ = 0;
+        high_elsewhere_ = high_busy;
     }
 
     Nanoseconds in_flight(Nanoseconds now) const override {
@@ -193,7 +183,6 @@ class Levels : public Policy {
     }
     void let_be(Nanoseconds now) {
         ++stalls_;
-        refused_until_ = 0;
         gated_in_flight_ = 0;
         progress_at_ = now;
     }
@@ -254,9 +243,8 @@ class Levels : public Policy {
     uint64_t waiting_ = 0;
     Nanoseconds gated_in_flight_ = 0;
     uint32_t gated_operations_ = 0;
-    uint32_t stalls_ = 0;            // since none was in flight
-    Nanoseconds refused_until_ = 0;  // till then or an event of gated work nobody who waits may go
-    Nanoseconds progress_at_ = 0;    // one of them was over, or what is in flight was let be
+    uint32_t stalls_ = 0;          // since none was in flight
+    Nanoseconds progress_at_ = 0;  // one of them was over, or what is in flight was let be
     Nanoseconds high_at_ = 0;
     bool high_elsewhere_ = false;
 
