@@ -105,10 +105,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
                                return CUDA_ERROR_INVALID_VALUE;
                            Event* event = driver.events.find(event_handle);
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-                           if (flags != 0 && !stream.capture.capture)
-                               return CUDA_ERROR_INVALID_VALUE;  // external: to a capture
                            if (const auto captured = capture_wait(driver, stream, *event, flags))
                                return *captured;
+                           if (flags != 0) return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            const OperationPtr record = record_of(driver, *event);
                            // An action of the legacy stream orders the blocking ones, also where it waits for
                            // what is over; not for what never was (H100).

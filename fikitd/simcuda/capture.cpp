@@ -231,6 +231,7 @@ std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& even
         refuse_in_capture(stream);
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (external) return CUDA_ERROR_ILLEGAL_STATE;
     if (stream.kind == Stream::Kind::legacy) return fail(*other, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     if (!stream.capture.capture) {
         join(stream, other, event.capture.ends);

@@ -105,7 +105,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
-        if (!captures.capturing(name)) return CUDA_ERROR_INVALID_VALUE;
+        if (!captures.capturing(name))
+            return captures.is_over(*event) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_ILLEGAL_STATE;
         return captures.add(name, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
             node.event = event_handle;
             return true;

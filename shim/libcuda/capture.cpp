@@ -289,6 +289,14 @@ CUresult Captures::look_at(uint32_t stream, InCapture in_capture) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+bool Captures::is_over(const Event& event) {
+    const Locked lock(mutex_);
+    for (uint32_t stream = 0; stream < streams(); ++stream)
+        if (of_[stream] != nullptr && of_[stream]->capture->id == event.capture)
+            return of_[stream]->capture->spoilt;
+    return event.capture != 0;
+}
+
 CUresult Captures::refuse(const Event& event) {
     const Locked lock(mutex_);
     for (uint32_t stream = 0; stream < streams(); ++stream) {

@@ -67,6 +67,8 @@ class Captures {
     // An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is
     // over or has failed it tells nothing.
     [[gnu::noinline]] CUresult refuse(const Event& event);
+    // Its last record was captured, in what is over or has failed.
+    bool is_over(const Event& event);
     // A call that is about all of a context's streams.
     CUresult forbid_all(const Context& context) { return none() ? CUDA_SUCCESS : refuse_all(context); }
 

@@ -231,7 +231,7 @@ def test_a_stream_that_waits_for_what_is_external_is_captured_already(cuda: Cuda
     external = cuda.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL.value
     begin(cuda, stream, "RELAXED")
     cuda.cuEventRecord(event, stream)
-    fails("INVALID_VALUE", cuda.cuStreamWaitEvent, other, event, external)
+    fails("ILLEGAL_STATE", cuda.cuStreamWaitEvent, other, event, external)
     assert status(cuda, other) == "NONE"
     cuda.cuGraphDestroy(cuda.cuStreamEndCapture(stream))
     fails("INVALID_VALUE", cuda.cuStreamWaitEvent, other, event, external)
