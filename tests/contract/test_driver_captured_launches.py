@@ -237,8 +237,7 @@ def test_an_event_of_another_context_is_no_launch_s(cuda: Cuda, fails: Check) ->
     place, stream = cuda.device_words(), cuda.stream()
     other = cuda.cuCtxCreate(None, 0, cuda.device)
     event = cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-    cuda.cuCtxSetCurrent(cuda.context)
+    cuda.cuCtxPopCurrent()
     fails("INVALID_HANDLE", launch, cuda, place, stream, recording(cuda, event, "PROGRAMMATIC_EVENT"))
     assert cuda.read(place)[0] == 0
     cuda.cuCtxDestroy(other)
-    cuda.cuCtxSetCurrent(cuda.context)

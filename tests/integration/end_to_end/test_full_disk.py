@@ -49,7 +49,7 @@ def test_a_runtime_directory_without_room_is_named_and_keeps_nothing(
     while client.ask(p.ListSessions()).sessions:
         pass
     left = {path.name for path in small_runtime.iterdir() if path.suffix != ".sock"}
-    own = {"board-0", "daemon.lock", "filler", f"memory-0-{os.getuid()}"}
+    own = {"board-0", "daemon.lock", "filler", f"memory-0-{os.getuid()}", f"memory-{os.getuid()}"}
     assert left == own | (set() if REAL else {"machine.0"})  # the simulated GPU's own
 
 
