@@ -419,18 +419,19 @@ CUresult Core::copy_image(Session& session, uint32_t is_offered, uint64_t offset
                           std::vector<uint8_t>& image) const {
     const TenantDescriptor file = std::exchange(session.offered, {});
     if (is_offered > 1 || size == 0 || size > most_image_bytes) return CUDA_ERROR_INVALID_VALUE;
-    SharedMemory mapped;
-    const uint8_t* from = nullptr;
     if (is_offered == 0) {
-        from = session.host_memory(0, settings_.staging_bytes, offset, size);
-    } else {  // the file need not take any memory, but the copy does
-        if (size > settings_.host_limit_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-        if (file && mapped.open(file.get(), offset, size, 0)) from = mapped.data();
+        const uint8_t* const from = session.host_memory(0, settings_.staging_bytes, offset, size);
+        if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        image.reserve(size + 1);
+        image.assign(from, from + size);
+        return CUDA_SUCCESS;
     }
-    if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // The file need not take any memory, but the copy does.
+    if (size > settings_.host_limit_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!file) return CUDA_ERROR_INVALID_VALUE;
     image.reserve(size + 1);
-    image.assign(from, from + size);
-    return CUDA_SUCCESS;
+    image.resize(size);
+    return read_memory(file.get(), offset, image) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Hands the call at the session's head to a worker. False: it has to wait first.

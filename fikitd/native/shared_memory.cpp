@@ -90,6 +90,20 @@ void* map_shared(int descriptor, uint64_t offset, size_t size, uint64_t wished) 
 // What is none may be of a filesystem of the tenant's, which answers when it likes, or never.
 bool is_memory(int descriptor) { return fcntl(descriptor, F_GET_SEALS) >= 0; }
 
+// Whether a file is such memory, and has so many bytes there, up to its last page's end.
+bool has_memory(int file, uint64_t offset, uint64_t size) {
+    struct stat information{};
+    struct statfs place{};
+    if (!is_memory(file) || fstat(file, &information) != 0 || fstatfs(file, &place) != 0) return false;
+    const auto bytes = static_cast<uint64_t>(information.st_size);
+    const uint64_t whole = (bytes + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+    if (S_ISREG(information.st_mode) && place.f_type == TMPFS_MAGIC && information.st_size >= 0 &&
+        offset % FIKIT_PAGE == 0 && offset <= whole && size <= whole - offset)
+        return true;
+    errno = EINVAL;
+    return false;
+}
+
 // What is to be closed apart, and the threads that do. A descriptor's number is free as soon as its close
 // begins, so these would be as many as a tenant likes, and the machine's threads are everybody's.
 constexpr unsigned most_closing = 16;
@@ -133,6 +147,21 @@ void close_apart(std::span<const int> descriptors) {
     }
 }
 
+bool read_memory(int file, uint64_t offset, std::span<uint8_t> into) {
+    if (!has_memory(file, offset, into.size())) return false;
+    while (!into.empty()) {
+        const ssize_t got = pread(file, into.data(), into.size(), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            std::ranges::fill(into, uint8_t{0});
+            return got == 0;
+        }
+        into = into.subspan(static_cast<size_t>(got));
+        offset += static_cast<uint64_t>(got);
+    }
+    return true;
+}
+
 SharedMemory::~SharedMemory() {
     if (address_ == nullptr) return;
     if (guarded_)
@@ -143,16 +172,7 @@ SharedMemory::~SharedMemory() {
 }
 
 bool SharedMemory::open(int file, uint64_t offset, size_t size, uint64_t wished) {
-    struct stat information{};
-    struct statfs place{};
-    if (!is_memory(file) || fstat(file, &information) != 0 || fstatfs(file, &place) != 0) return false;
-    const auto bytes = static_cast<uint64_t>(information.st_size);
-    const uint64_t whole = (bytes + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
-    if (!S_ISREG(information.st_mode) || place.f_type != TMPFS_MAGIC || information.st_size < 0 ||
-        offset % FIKIT_PAGE != 0 || offset > whole || size > whole - offset) {
-        errno = EINVAL;
-        return false;
-    }
+    if (!has_memory(file, offset, size)) return false;
     void* const address = map_shared(file, offset, size, wished);
     if (address == MAP_FAILED) return false;
     if (!guard(address, size)) {

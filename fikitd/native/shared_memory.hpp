@@ -42,6 +42,10 @@ class OwnedDescriptor {
 using Descriptor = OwnedDescriptor<close_here>;
 using TenantDescriptor = OwnedDescriptor<close_tenants>;  // sent by a tenant, or that a tenant sends by
 
+// Copies from a file in memory (tmpfs), from `offset` (whole pages) on; what it does not have takes no memory
+// by that, and is zeros. False with errno when it is another kind of file or ends before.
+bool read_memory(int file, uint64_t offset, std::span<uint8_t> into);
+
 // A memfd of fixed size, mapped for reading and writing here. Nobody can shrink it under our feet (that
 // would be a SIGBUS in the executor): its size is sealed before it is handed out. Its memory, which is
 // counted as ours, goes with this: whoever still has the descriptor has zeros. Or a part of a tenant's own

@@ -19,7 +19,7 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX, listener
-from tests.integration.end_to_end.raw_channel import ANSWER_SECONDS, NOTES_OFFSET, RawChannel
+from tests.integration.end_to_end.raw_channel import ANSWER_SECONDS, MODULE_LOAD, NOTES_OFFSET, RawChannel
 from tests.integration.end_to_end.test_refusals import still_works
 from tests.integration.test_daemon_hostile import lingering
 
@@ -205,6 +205,21 @@ def test_who_keeps_the_descriptor_of_a_channel_keeps_no_memory(daemon: Daemon) -
     limit = time.monotonic() + ANSWER_SECONDS
     while os.fstat(outbox).st_blocks > 0:
         assert time.monotonic() < limit
+
+
+@pytest.mark.shares_daemon
+def test_an_image_in_a_file_of_holes_fills_none_of_them(daemon: Daemon) -> None:
+    """What is read through a mapping takes memory, of which the tenant has the file."""
+    raw, size = RawChannel(daemon.client()), 64 << 20
+    image = os.memfd_create("image")
+    os.write(image, PTX.encode())
+    os.ftruncate(image, size)
+    with socket.socket(fileno=os.dup(raw.lifeline)) as lifeline:
+        lifeline.sendmsg([b"d"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [image]))])
+    assert raw.call(MODULE_LOAD, struct.pack("<IIQQ", 0, 1, 0, size))[0] == 0
+    assert raw.function(b"nothing", 0) == 0
+    assert os.fstat(image).st_blocks * 512 < size // 8
+    os.close(image)
 
 
 @pytest.mark.parametrize("where", ["displaced", "several"])
