@@ -36,10 +36,7 @@ except torch.OutOfMemoryError as error:
     print("memory" in str(error))
 torch.cuda.set_per_process_memory_fraction(1.0)
 for name in ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"):
-    try:
-        print(name, type(getattr(torch.cuda, name)()).__name__)
-    except Exception as error:
-        print(name, type(error).__name__, error)
+    print(name, type(getattr(torch.cuda, name)()).__name__)
 print(type(torch.cuda.list_gpu_processes()).__name__)
 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 start.record()

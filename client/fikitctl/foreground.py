@@ -99,9 +99,8 @@ class Foreground:
             self._become(command, environment, heard, tell)
         os.close(heard)
         os.close(tell)
-        with suppress(
-            ProcessLookupError, PermissionError
-        ):  # else signals that come now have no group to go to
+        # Signals that come now have a group to go to.
+        with suppress(ProcessLookupError, PermissionError):
             os.setpgid(self.pid, self.pid)
         known(self.pid)
         with suppress(BrokenPipeError):

@@ -281,3 +281,26 @@ def compiled(text: bytes, *options: bytes) -> bytes:
     image = b" " * size
     nvrtc.nvrtcGetCUBIN(program, image)
     return image
+
+
+class Edge(ctypes.Structure):
+    """CUgraphEdgeData, in memory of our own: what cuda.bindings gives of it was seen to be zeros."""
+
+    _fields_ = (
+        ("from_port", ctypes.c_uint8),
+        ("to_port", ctypes.c_uint8),
+        ("type", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 5),
+    )
+
+    def told(self) -> tuple[int, int, int]:
+        return self.from_port, self.to_port, self.type
+
+
+def replay(cuda: Cuda, graph: Any) -> None:
+    """Runs a graph once, and ends it."""
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, 0)
+    cuda.cuCtxSynchronize()
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphDestroy(graph)

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from cuda_calls import Check, Cuda
+from cuda_calls import Check, Cuda, replay
 
 
 def begin(cuda: Cuda, stream: Any, mode: str = "THREAD_LOCAL") -> None:
@@ -14,14 +14,6 @@ def begin(cuda: Cuda, stream: Any, mode: str = "THREAD_LOCAL") -> None:
 
 def status(cuda: Cuda, stream: Any) -> str:
     return str(cuda.cuStreamIsCapturing(stream).name).removeprefix("CU_STREAM_CAPTURE_STATUS_")
-
-
-def replay(cuda: Cuda, graph: Any) -> None:
-    executable = cuda.cuGraphInstantiate(graph, 0)
-    cuda.cuGraphLaunch(executable, 0)
-    cuda.cuCtxSynchronize()
-    cuda.cuGraphExecDestroy(executable)
-    cuda.cuGraphDestroy(graph)
 
 
 def test_work_is_kept_and_not_done(cuda: Cuda) -> None:

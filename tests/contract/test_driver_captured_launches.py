@@ -7,24 +7,10 @@ import ctypes
 from typing import Any
 
 import pytest
-from cuda_calls import Check, Cuda
+from cuda_calls import Check, Cuda, Edge, replay
 
 FULL, PROGRAMMATIC, BEGUN = (0, 0, 0), (1, 0, 1), (2, 0, 0)
 Data = tuple[int, int, int]
-
-
-class Edge(ctypes.Structure):
-    """CUgraphEdgeData."""
-
-    _fields_ = (
-        ("from_port", ctypes.c_uint8),
-        ("to_port", ctypes.c_uint8),
-        ("type", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 5),
-    )
-
-    def told(self) -> Data:
-        return self.from_port, self.to_port, self.type
 
 
 def handle(value: Any) -> ctypes.c_void_p:
@@ -74,14 +60,6 @@ def asked(cuda: Cuda) -> Asked:
 
 def begin(cuda: Cuda, stream: Any) -> None:
     cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-
-
-def runs(cuda: Cuda, graph: Any) -> None:
-    executable = cuda.cuGraphInstantiate(graph, 0)
-    cuda.cuGraphLaunch(executable, 0)
-    cuda.cuCtxSynchronize()
-    cuda.cuGraphExecDestroy(executable)
-    cuda.cuGraphDestroy(graph)
 
 
 def launch(cuda: Cuda, place: int, stream: Any, *attributes: Any) -> None:
@@ -141,7 +119,7 @@ def test_an_event_of_a_captured_launch(
     cuda.cuStreamWaitEvent(stream, event, 0)
     graph = cuda.cuStreamEndCapture(stream)
     assert asked.edges(graph) == [edge]
-    runs(cuda, graph)
+    replay(cuda, graph)
     assert cuda.read(place)[0] == 2
 
 
@@ -172,7 +150,7 @@ def test_a_captured_launch_that_may_begin_early(cuda: Cuda, asked: Asked) -> Non
     launch(cuda, place, stream, early)  # behind no kernel
     graph = cuda.cuStreamEndCapture(stream)
     assert sorted(asked.edges(graph)) == [FULL, FULL, PROGRAMMATIC]
-    runs(cuda, graph)
+    replay(cuda, graph)
     assert cuda.read(place)[0] == 6
 
 
@@ -200,7 +178,7 @@ def test_dependencies_are_given_with_what_they_carry(cuda: Cuda, asked: Asked) -
     cuda.launch("count", place, stream=stream)
     cuda.cuStreamEndCapture(stream)
     assert sorted(asked.edges(graph)) == [PROGRAMMATIC, BEGUN]
-    runs(cuda, graph)
+    replay(cuda, graph)
     assert cuda.read(place)[0] == 3
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_calls import Check, Cuda
+from cuda_calls import Check, Cuda, Edge
 
 
 @pytest.fixture
@@ -66,17 +66,6 @@ def count(cuda: Cuda, graph: Any, place: int) -> Any:
     params.blockDimX, params.blockDimY, params.blockDimZ = 32, 1, 1
     params.kernelParams = ctypes.addressof(pointers)
     return cuda.cuGraphAddKernelNode(graph, None, 0, params)
-
-
-class Edge(ctypes.Structure):
-    """CUgraphEdgeData, in memory of our own: what cuda.bindings gives of it was seen to be zeros."""
-
-    _fields_ = (
-        ("from_port", ctypes.c_uint8),
-        ("to_port", ctypes.c_uint8),
-        ("type", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 5),
-    )
 
 
 def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any) -> None:
