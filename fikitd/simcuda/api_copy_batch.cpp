@@ -13,15 +13,16 @@ bool known(CUmemcpySrcAccessOrder order, unsigned flags) {
 }
 
 // The stream must be one: the legacy and the per-thread default stream are refused (as documented).
-bool ordinary(CUstream stream) {
-    return stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+// As driver 580: the legacy stream has no batches, a thread's own one has.
+bool takes_batches(CUstream stream) {
+    return stream == nullptr ? PerThreadDefault::depth() > 0 : stream != CU_STREAM_LEGACY;
 }
 
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count,
                     CUmemcpyAttributes* attributes, std::size_t* first_of, std::size_t attribute_count,
                     std::size_t* failed, CUstream stream) {
     if (failed != nullptr) *failed = ~std::size_t{0};
-    if (to == nullptr || from == nullptr || sizes == nullptr || count == 0 || !ordinary(stream) ||
+    if (to == nullptr || from == nullptr || sizes == nullptr || count == 0 || !takes_batches(stream) ||
         attributes == nullptr || first_of == nullptr || attribute_count == 0 || attribute_count > count ||
         first_of[0] != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -111,7 +112,8 @@ CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream
 CUresult copy_3d_batch(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* list, std::size_t* failed,
                        unsigned long long flags, CUstream stream) {
     if (failed != nullptr) *failed = ~std::size_t{0};
-    if (count == 0 || list == nullptr || flags != 0 || !ordinary(stream)) return CUDA_ERROR_INVALID_VALUE;
+    if (count == 0 || list == nullptr || flags != 0 || !takes_batches(stream))
+        return CUDA_ERROR_INVALID_VALUE;
     for (std::size_t index = 0; index < count; ++index) {
         if (const CUresult result = copy_operation(list[index], stream); result != CUDA_SUCCESS) {
             if (failed != nullptr) *failed = index;

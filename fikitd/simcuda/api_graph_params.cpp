@@ -131,6 +131,8 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* params) {
     });
 }
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode handle, CUgraphNodeParams* params) {
+    if (params != nullptr && params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        return cuGraphExecChildGraphNodeSetParams(exec, handle, params->graph.graph);
     return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) {
         return replace_any(driver, node, Instantiated::yes, params);
     });

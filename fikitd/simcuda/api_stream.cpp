@@ -56,18 +56,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     return with_context_of(of_stream(handle), [&](Driver& driver, auto&&...) -> CUresult {
         Stream* stream = driver.streams.find(handle);
         if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        abandon_capture(driver, *stream);
-        // What was submitted runs on, as operations need no stream; the legacy stream and whoever
-        // synchronises the context go on waiting for it.
-        if (stream->tail && !stream->tail->done) {
-            if (stream->blocking()) {
-                driver.enqueue(stream->context->legacy, std::make_shared<Operation>());
-            } else {
-                std::vector<OperationPtr>& orphans = stream->context->orphans;
-                std::erase_if(orphans, [](const OperationPtr& orphan) { return orphan->done; });
-                orphans.push_back(stream->tail);
-            }
-        }
+        driver.retire(*stream);
         stream->context->streams.erase(stream);
         driver.streams.remove(stream);
         return CUDA_SUCCESS;

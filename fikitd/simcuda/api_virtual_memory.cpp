@@ -199,10 +199,10 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return with_memory([&](Driver& driver) -> CUresult {
         // Mappings go whole; what else is in the range, reserved or not, holds nothing (as driver 580).
+        if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
         std::vector<Block> gone;
         if (!each_mapping(driver, address, bytes, [&](const Block& block) { gone.push_back(block); })) {
-            if (!driver.reservation(address, 1) || !aligned(address) || !aligned(bytes))
-                return CUDA_ERROR_INVALID_VALUE;
+            if (!driver.reservation(address, 1)) return CUDA_ERROR_INVALID_VALUE;
             auto next = driver.blocks.lower_bound(address);
             if (next != driver.blocks.begin() && end_of(std::prev(next)->second) > address)
                 return CUDA_ERROR_INVALID_VALUE;

@@ -99,9 +99,11 @@ CUresult capture_command(Driver& driver, Stream& stream, Command command) {
     Capture& capture = *stream.capture.capture;
     std::vector<GraphEdge>& ends = stream.capture.ends;
     const auto* const launch = std::get_if<LaunchCommand>(&command);
-    if (launch != nullptr && launch->options.early && ends.size() == 1 && is_full(ends[0].data) &&
-        ends[0].node->type() == CU_GRAPH_NODE_TYPE_KERNEL)
-        ends[0].data = {CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, 0, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, {}};
+    if (launch != nullptr && launch->options.early)
+        for (GraphEdge& end : ends)
+            if (is_full(end.data) && end.node->type() == CU_GRAPH_NODE_TYPE_KERNEL)
+                end.data = {
+                    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, 0, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, {}};
     GraphNode& node = add_node(driver, *capture.graph, std::move(command), ends);
     for (auto* inner : inner_graphs(node.command)) (*inner)->parent = node.graph;
     ends = {{&node, {}}};

@@ -265,6 +265,8 @@ CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
             options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
                                attribute.value.clusterDim.z};
+            // As driver 580: all zero, as a structure not filled in, asks for none.
+            if (options.cluster == Cluster{0, 0, 0}) options.cluster.reset();
             break;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
             if (attribute.value.syncPolicy < CU_SYNC_POLICY_AUTO ||

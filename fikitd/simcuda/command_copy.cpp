@@ -187,8 +187,9 @@ CUresult check(Driver& driver, const FillCommand& command) {
     if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
     const std::size_t row = shape.width * shape.elementSize, last = shape.pitch * (shape.height - 1);
     const Block* block = driver.block_of(shape.dst);
-    const bool reached =
-        block != nullptr && !block->read_only() && (!block->host_pooled() || block->pool->reachable());
+    const bool reached = block != nullptr && !block->read_only() &&
+                         (!block->host_pooled() || block->pool->reachable()) &&
+                         driver.access_to(*block) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return reached && driver.holds(*block, shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "array.hpp"
+#include "capture.hpp"
 #include "of_thread.hpp"
 #include "visible.hpp"
 
@@ -334,6 +335,18 @@ void Driver::submit(Stream& stream, const OperationPtr& operation, const std::ve
     device.engine.submit(operation, after, at ? *at : submission_time());
 }
 
+void Driver::retire(Stream& stream) {
+    abandon_capture(*this, stream);
+    if (!stream.tail || stream.tail->done) return;
+    if (stream.blocking()) {
+        enqueue(stream.context->legacy, std::make_shared<Operation>());
+    } else {
+        std::vector<OperationPtr>& orphans = stream.context->orphans;
+        std::erase_if(orphans, [](const OperationPtr& orphan) { return orphan->done; });
+        orphans.push_back(stream.tail);
+    }
+}
+
 void Driver::join(Context& context, const OperationPtr& operation) {
     std::vector<Dependency> after;
     const auto add = [&](const Stream& stream) {
@@ -387,11 +400,31 @@ CUresult current_context(Driver& driver, Context*& context) {
     return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+namespace {
+
+// A thread's default streams end with it, and so does a capture that it began there (as driver 580).
+struct OwnStreams {
+    ~OwnStreams() {
+        (void)with_driver([](Driver& driver, Driver::Lock&) -> CUresult {
+            driver.contexts.each([&](Context& context) {
+                const auto own = context.per_thread.find(std::this_thread::get_id());
+                if (own == context.per_thread.end()) return;
+                driver.retire(*own->second);
+                context.per_thread.erase(own);
+            });
+            return CUDA_SUCCESS;
+        });
+    }
+};
+
+}  // namespace
+
 CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream) {
     const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && PerThreadDefault::depth() > 0);
     if (own) {
         std::unique_ptr<Stream>& mine = current.per_thread[std::this_thread::get_id()];
         if (!mine) {
+            of_thread<OwnStreams>();
             mine = std::make_unique<Stream>();
             mine->context = &current;
             mine->kind = Stream::Kind::per_thread;

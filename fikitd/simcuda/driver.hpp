@@ -165,6 +165,9 @@ class Driver {
     // device itself goes on and no call does.
     void submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
                 int priority, std::optional<Nanoseconds> at = std::nullopt);
+    // Of a stream that ends, what was submitted runs on, as operations need no stream; the legacy stream and
+    // whoever synchronises the context go on waiting for it.
+    void retire(Stream& stream);
     // Adds an operation behind all of a context's work, blocking streams or not.
     void join(Context& context, const OperationPtr& operation);
     // Waits until the operation is done and its notice has reached the host.

@@ -177,6 +177,7 @@ bool fills(const Range& range, uint32_t device) {
 // Memory that some device may write.
 bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
     return ranges.find(address, bytes, range) == Ranges::Held::wholly && !range.read_only() &&
+           (range.kind != Range::Kind::mapped || range.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) &&
            (!range.host_pooled() || range.pool->reachable());
 }
 
@@ -354,7 +355,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, s
                             size_t* failed, CUstream stream) {
     if (failed != nullptr) *failed = SIZE_MAX;
     if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
-        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream) ||
+        first == nullptr || attribute_count == 0 || attribute_count > count || !takes_batches(stream) ||
         first[0] != 0 || std::find(bytes, bytes + count, 0) != bytes + count)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < attribute_count; ++i)

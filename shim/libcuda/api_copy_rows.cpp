@@ -344,7 +344,8 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
 CUresult cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, size_t* failed,
                               unsigned long long flags, CUstream stream) {
     if (failed != nullptr) *failed = SIZE_MAX;
-    if (count == 0 || copies == nullptr || flags != 0 || is_default(stream)) return CUDA_ERROR_INVALID_VALUE;
+    if (count == 0 || copies == nullptr || flags != 0 || !takes_batches(stream))
+        return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
         if (const CUresult result = copy_of_batch(copies[i], stream); result != CUDA_SUCCESS) {
             if (failed != nullptr) *failed = i;

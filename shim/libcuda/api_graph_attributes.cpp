@@ -59,8 +59,15 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id
     if (node == nullptr || value == nullptr || !is_node_attribute(id)) return CUDA_ERROR_INVALID_VALUE;
     memset(value, 0, sizeof *value);
     if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) value->memSyncDomainMap = {0, 1};
-    if (const fikit_attribute* const known = find(*node, id); known != nullptr)
+    if (const fikit_attribute* const known = find(*node, id); known != nullptr) {
         memcpy(value, known->value, sizeof *value);
+    } else if (const Function* const function = function_of(node->function);
+               id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && function != nullptr &&
+               has_own_clusters(*function)) {
+        const int32_t* const own = function->attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
+        value->clusterDim = {static_cast<unsigned>(own[0]), static_cast<unsigned>(own[1]),
+                             static_cast<unsigned>(own[2])};
+    }
     return CUDA_SUCCESS;
 }
 

@@ -34,8 +34,8 @@ template <class Pack>
         node.shape = shape;
         if (!make_room(node, function)) return false;
         if (shape.attributes != 0) memcpy(node.packed, attributes, shape.attributes * sizeof *attributes);
-        if (node.before.size() == 1 && may_begin_early(attributes, shape.attributes))
-            node.before[0].let_begin_early();
+        if (may_begin_early(attributes, shape.attributes))
+            for (Edge& edge : node.before) edge.let_begin_early();
         pack(node.parameters());
         return true;
     });
@@ -148,6 +148,12 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
 }
 
 namespace {
+
+// As driver 580 takes it: all zero, as a structure not filled in.
+bool asks_for_no_clusters(const CUlaunchAttribute& given) {
+    const auto& size = given.value.clusterDim;
+    return given.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && size.x == 0 && size.y == 0 && size.z == 0;
+}
 
 CUresult fits_own_clusters(const Function& function, const LaunchShape& shape) {
     const int32_t* const own = function.attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
@@ -314,9 +320,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
                 return result;
             continue;
         }
-        if (use == AttributeUse::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
+        if (asks_for_no_clusters(given)) continue;
+        if (use != AttributeUse::sent || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
             call_log.say("launch attribute %d is not supported", static_cast<int>(given.id));
-            return captures.forbid(shape.stream, CUDA_ERROR_NOT_SUPPORTED);
+            return captures.forbid(shape.stream, use == AttributeUse::unknown ? CUDA_ERROR_INVALID_VALUE
+                                                                              : CUDA_ERROR_NOT_SUPPORTED);
         }
         fikit_attribute& attribute = attributes[shape.attributes++];
         attribute.id = static_cast<uint32_t>(given.id);

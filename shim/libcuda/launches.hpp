@@ -13,8 +13,8 @@
 namespace fikit::shim {
 
 // What a launch attribute is to us: the executor's business, a hint without effect on results, an event to be
-// recorded, or refused.
-enum class AttributeUse { sent, hint, event, refused };
+// recorded, refused, or nothing that CUDA has.
+enum class AttributeUse { sent, hint, event, refused, unknown };
 
 inline AttributeUse use_of(CUlaunchAttributeID id) {
     if (is_sent(id)) return AttributeUse::sent;
@@ -29,8 +29,10 @@ inline AttributeUse use_of(CUlaunchAttributeID id) {
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
             return AttributeUse::event;
-        default:
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
             return AttributeUse::refused;
+        default:
+            return AttributeUse::unknown;
     }
 }
 

@@ -162,6 +162,11 @@ inline bool is_preference(CUfunc_cache config) {
 // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
 inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 
+// Batches of copies are for streams made or a thread's own: not for the legacy one (as driver 580).
+inline bool takes_batches(CUstream handle) {
+    return !is_default(handle) || calling_thread().means_own(handle);
+}
+
 // Whether the legacy default stream waits for it.
 inline bool is_blocking(CUstream handle) {
     return is_default(handle) || (stream_of(handle)->flags & CU_STREAM_NON_BLOCKING) == 0;

@@ -4,6 +4,8 @@ cuda.bindings was seen to give zeros for what edges carry, so the library is ask
 """
 
 import ctypes
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -152,6 +154,44 @@ def test_a_captured_launch_that_may_begin_early(cuda: Cuda, asked: Asked) -> Non
     assert sorted(asked.edges(graph)) == [FULL, FULL, PROGRAMMATIC]
     replay(cuda, graph)
     assert cuda.read(place)[0] == 6
+
+
+def test_a_captured_launch_that_may_begin_early_behind_several(cuda: Cuda, asked: Asked) -> None:
+    place, stream, other = cuda.device_words(), cuda.stream(), cuda.stream()
+    early = attribute(cuda, "PROGRAMMATIC_STREAM_SERIALIZATION")
+    early.value.programmaticStreamSerializationAllowed = 1
+    event = cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    begin(cuda, stream)
+    cuda.cuEventRecord(event, stream)
+    cuda.cuStreamWaitEvent(other, event, 0)
+    for each in (stream, other):
+        launch(cuda, place, each)
+    cuda.cuEventRecord(event, other)
+    cuda.cuStreamWaitEvent(stream, event, 0)
+    launch(cuda, place, stream, early)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert asked.edges(graph) == [PROGRAMMATIC, PROGRAMMATIC]
+    cuda.cuGraphDestroy(graph)
+
+
+def test_a_capture_ends_with_the_thread_whose_own_stream_it_is(cuda: Cuda) -> None:
+    own, place = cuda.CUstream(cuda.CU_STREAM_PER_THREAD), cuda.device_words()
+
+    def capture() -> None:
+        cuda.cuCtxSetCurrent(cuda.context)
+        cuda.cuStreamBeginCapture(own, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    # Python lets one join it before it has ended.
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        thread.join(0.001)
+    for stream in (0, own):
+        assert int(cuda.cuStreamIsCapturing(stream)) == 0
+    cuda.cuMemFree(cuda.cuMemAlloc(64))
+    cuda.launch("count", place)
+    cuda.cuCtxSynchronize()
+    assert cuda.read(place)[0] == 1
 
 
 def test_dependencies_are_given_with_what_they_carry(cuda: Cuda, asked: Asked) -> None:

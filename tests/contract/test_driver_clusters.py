@@ -122,6 +122,33 @@ def launch(
     cuda.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)
 
 
+def test_a_cluster_of_zeros_is_none(cuda: Cuda, module: Any) -> None:
+    zeros = cuda.CUlaunchAttribute()
+    zeros.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.attrs, config.numAttrs = [zeros], 1
+    place = cuda.device_words()
+    stored = ctypes.c_uint64(place)
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(stored))
+    cuda.cuLaunchKernelEx(config, cuda.function("count"), ctypes.addressof(pointers), 0)
+    cuda.cuCtxSynchronize()
+    assert cuda.read(place)[0] == 1
+
+
+def test_the_node_of_a_kernel_with_clusters_tells_their_size(cuda: Cuda, module: Any) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    cuda.cuLaunchKernel(cuda.cuModuleGetFunction(module, b"of_two"), 2, 1, 1, 1, 1, 1, 0, stream, 0, 0)
+    graph = cuda.cuStreamEndCapture(stream)
+    (node,), _ = cuda.cuGraphGetNodes(graph, 1)
+    kind = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    size = cuda.cuGraphKernelNodeGetAttribute(node, kind).clusterDim
+    assert (size.x, size.y, size.z) == (2, 1, 1)
+    cuda.cuGraphDestroy(graph)
+
+
 @pytest.mark.parametrize(("grid", "cluster"), [((8, 1), (4, 1)), ((4, 4), (2, 2)), ((6, 2), (1, 2))])
 def test_blocks_read_and_count_in_each_other(
     cuda: Cuda, module: Any, grid: tuple[int, int], cluster: tuple[int, int]

@@ -129,7 +129,12 @@ def test_a_batch_of_copies(cuda: Cuda, fails: Check) -> None:
     cuda.cuMemcpyBatchAsync(*arguments, stream)
     cuda.cuStreamSynchronize(stream)
     assert cuda.read(place, 2).tolist() == [6, 5]
-    fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments, 0)
+    words[:] = [7, 8]
+    cuda.cuMemcpyBatchAsync(*arguments, own := cuda.CUstream(cuda.CU_STREAM_PER_THREAD))
+    cuda.cuStreamSynchronize(own)
+    assert cuda.read(place, 2).tolist() == [8, 7]
+    for legacy in (0, cuda.CUstream(cuda.CU_STREAM_LEGACY)):
+        fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments, legacy)
     fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, to, source, [4, 0], 2, [attributes], [0], 1, stream)
     for first in ([1], [0, 0], [0, 2]):
         wrong = (to, source, [4, 4], 2, [attributes] * len(first), first, len(first))

@@ -107,6 +107,13 @@ def test_so_does_a_child_made_in_another_order_unless_it_is_given_alone(cuda: Cu
     assert launched(cuda, executable, place) == [4, 5, 6]
     fails("GRAPH_EXEC_UPDATE_FAILURE", cuda.cuGraphExecChildGraphNodeSetParams, executable, node, parts[2])
     assert launched(cuda, executable, place) == [4, 5, 6]
+    any_kind = cuda.CUgraphNodeParams()
+    any_kind.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH
+    child = any_kind.graph
+    child.graph = parts[0]
+    any_kind.graph = child
+    cuda.cuGraphExecNodeSetParams(executable, node, any_kind)
+    assert launched(cuda, executable, place) == [1, 2, 3]
     for each in (graph, other, *parts):
         cuda.cuGraphDestroy(each)
     cuda.cuGraphExecDestroy(executable)

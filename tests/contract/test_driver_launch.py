@@ -415,3 +415,26 @@ def test_launches_that_a_function_keeps(cuda: Cuda) -> None:
         assert raw.cuParamSetv(function, -1, ctypes.byref(pointer), 8) == 1
     assert raw.cuFuncSetBlockShape(function, 0, 1, 1) == 1
     assert raw.cuLaunchGrid(function, 0, 1) == 1
+
+
+class Attribute(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint64 * 8)]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [
+        ("sizes", ctypes.c_uint * 7),  # of the grid, of a block, of shared memory
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", ctypes.c_uint),
+    ]
+
+
+@pytest.mark.parametrize("unknown", [15, 23, 99])
+def test_an_attribute_that_cuda_does_not_have(cuda: Cuda, unknown: int) -> None:
+    attribute = Attribute(unknown)
+    config = Config((1, 1, 1, 1, 1, 1, 0), None, ctypes.pointer(attribute), 1)
+    function = ctypes.c_void_p(int(cuda.function("nothing")))
+    answer = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx(ctypes.byref(config), function, None, None)
+    assert answer == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    cuda.cuCtxSynchronize()

@@ -406,6 +406,31 @@ def test_virtual_memory_errors(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemAddressFree, start, size)
 
 
+def test_unmapping_where_nothing_is_mapped(cuda: Cuda, fails: Check) -> None:
+    """As an H200 answers: only nothing at all can't be unmapped, whatever its place and size."""
+    step = 2 * MIB
+    start = int(cuda.cuMemAddressReserve(3 * step, 0, 0, 0))
+    fails("INVALID_VALUE", cuda.cuMemUnmap, start, 0)
+    for place, size in ((start, step), (start + 4096, step), (start, 4096)):
+        cuda.cuMemUnmap(place, size)
+    cuda.cuMemAddressFree(start, 3 * step)
+
+
+def test_what_is_mapped_without_access_is_not_filled(cuda: Cuda, fails: Check) -> None:
+    step = 2 * MIB
+    start = int(cuda.cuMemAddressReserve(step, 0, 0, 0))
+    handle = cuda.cuMemCreate(step, cuda.properties(), 0)
+    cuda.cuMemMap(start, step, 0, handle, 0)
+    fails("INVALID_VALUE", cuda.cuMemsetD8, start, 1, 16)
+    cuda.cuCtxSynchronize()
+    cuda.allow(start, step)
+    cuda.cuMemsetD8(start, 1, 16)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemUnmap(start, step)
+    cuda.cuMemRelease(handle)
+    cuda.cuMemAddressFree(start, step)
+
+
 def test_unmapping_more_than_is_mapped(cuda: Cuda, fails: Check) -> None:
     """Mappings go whole, with what holds nothing around them."""
     step = 2 * MIB
