@@ -9,7 +9,8 @@ namespace fikit {
 
 class GraphPicture {
   public:
-    explicit GraphPicture(const char* path) : file_(fopen(path, "we")) {
+    // `flags`: CUgraphDebugDot_flags, of which these say that nodes' parameters are told.
+    GraphPicture(const char* path, unsigned flags) : file_(fopen(path, "we")), flags_(flags) {
         if (file_ != nullptr) fputs("digraph dot {\n", file_);
     }
     ~GraphPicture() {
@@ -21,19 +22,37 @@ class GraphPicture {
     // Graphs lie within each other: what is drawn until `end` is of this one. Its number.
     unsigned begin() {
         const unsigned graph = graphs_++;
-        if (file_ != nullptr)
-            fprintf(file_, "subgraph cluster_%u {\nlabel=\"graph_%u\" graph[style=\"dashed\"];\n", graph,
-                    graph);
+        tell("subgraph cluster_%u {\nlabel=\"graph_%u\" graph[style=\"dashed\"];\n", graph, graph);
         return graph;
     }
     void end() {
         if (file_ != nullptr) fputs("}\n", file_);
     }
-    // `function`: the name of a kernel, or nullptr.
-    void node(unsigned graph, unsigned node, CUgraphNodeType type, const char* function) {
-        if (file_ == nullptr) return;
-        fprintf(file_, "\"graph_%u_node_%u\" [shape=\"rectangle\" label=\"%u %s%s%s\"];\n", graph, node, node,
-                word(type), function != nullptr ? "\\n" : "", function != nullptr ? function : "");
+    void node(unsigned graph, unsigned node, CUgraphNodeType type) {
+        begin_node(graph, node, type);
+        end_node();
+    }
+    void kernel(unsigned graph, unsigned node, const char* function, const unsigned (&grid)[3],
+                const unsigned (&block)[3], unsigned shared_bytes) {
+        begin_node(graph, node, CU_GRAPH_NODE_TYPE_KERNEL);
+        tell("\\n%s", function);
+        if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS))
+            tell("\\ngrid %u x %u x %u, block %u x %u x %u, %u bytes shared", grid[0], grid[1], grid[2],
+                 block[0], block[1], block[2], shared_bytes);
+        end_node();
+    }
+    void copy(unsigned graph, unsigned node, const CUDA_MEMCPY3D& copy) {
+        begin_node(graph, node, CU_GRAPH_NODE_TYPE_MEMCPY);
+        if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS))
+            tell("\\n%zu bytes x %zu x %zu", copy.WidthInBytes, copy.Height, copy.Depth);
+        end_node();
+    }
+    void fill(unsigned graph, unsigned node, const CUDA_MEMSET_NODE_PARAMS& fill) {
+        begin_node(graph, node, CU_GRAPH_NODE_TYPE_MEMSET);
+        if (wants(CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS))
+            tell("\\n%zu x %zu of %u bytes, each %#x, at %#llx", fill.width, fill.height, fill.elementSize,
+                 fill.value, fill.dst);
+        end_node();
     }
     void edge(unsigned graph, unsigned from, unsigned to) {
         if (file_ != nullptr)
@@ -46,6 +65,17 @@ class GraphPicture {
     }
 
   private:
+    bool wants(CUgraphDebugDot_flags parameters) const {
+        return (flags_ & (unsigned{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE} | unsigned{parameters})) != 0;
+    }
+    template <class... Values>
+    void tell(const char* format, Values... values) {
+        if (file_ != nullptr) fprintf(file_, format, values...);
+    }
+    void begin_node(unsigned graph, unsigned node, CUgraphNodeType type) {
+        tell("\"graph_%u_node_%u\" [shape=\"rectangle\" label=\"%u %s", graph, node, node, word(type));
+    }
+    void end_node() { tell("%s", "\"];\n"); }
     static const char* word(CUgraphNodeType type) {
         switch (type) {
             case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -76,6 +106,7 @@ class GraphPicture {
     }
 
     FILE* file_;
+    unsigned flags_;
     unsigned graphs_ = 0;
 };
 

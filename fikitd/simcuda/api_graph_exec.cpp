@@ -55,9 +55,17 @@ void draw(const Graph& graph, fikit::GraphPicture& picture) {
     for (const auto& node : graph.nodes) {
         const auto place = static_cast<unsigned>(places.size());
         places.emplace(node.get(), place);
-        const auto* launch = std::get_if<LaunchCommand>(&node->command);
-        picture.node(number, place, node->type(),
-                     launch != nullptr ? launch->function->kernel->name.c_str() : nullptr);
+        if (const auto* launch = std::get_if<LaunchCommand>(&node->command)) {
+            const auto& [grid, block] = std::pair(launch->shape.grid, launch->shape.block);
+            picture.kernel(number, place, launch->function->kernel->name.c_str(), {grid[0], grid[1], grid[2]},
+                           {block[0], block[1], block[2]}, launch->shape.dynamic_shared);
+        } else if (const auto* copy = std::get_if<CopyCommand>(&node->command)) {
+            picture.copy(number, place, copy->shape);
+        } else if (const auto* fill = std::get_if<FillCommand>(&node->command)) {
+            picture.fill(number, place, fill->shape);
+        } else {
+            picture.node(number, place, node->type());
+        }
         for (const Graph* inner : inner_graphs(std::as_const(node->command))) draw(*inner, picture);
     }
     for (const auto& node : graph.nodes)
@@ -172,10 +180,10 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned in
     });
 }
 
-CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int) {
+CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int flags) {
     return with_graph(handle, [&](Driver&, Graph& graph) -> CUresult {
         if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        fikit::GraphPicture picture(path);
+        fikit::GraphPicture picture(path, flags);
         draw(graph, picture);
         return picture.finish();
     });

@@ -20,9 +20,8 @@
 namespace fikit::shim {
 namespace {
 
-struct Adopted {
+struct Adopted : AdoptedPages {
     Adopted* next = nullptr;
-    uint64_t first = 0, bytes = 0;
     dev_t device = 0;  // of the file
     ino_t inode = 0;
 };
@@ -240,7 +239,7 @@ int adopt_pages(uint64_t first, uint64_t bytes) {
         free(pages);
         return -1;
     }
-    *pages = {all, first, bytes, information.st_dev, information.st_ino};
+    *pages = {{first, bytes}, all, information.st_dev, information.st_ino};
     watch_forks();
     const bool whole = replace(first, bytes, file, 0);
     if (whole || !give_back(*pages))
@@ -264,11 +263,24 @@ void give_back_pages(uint64_t address) {
     free(pages);
 }
 
-bool are_adopted(uint64_t first, uint64_t bytes) {
+void note_reached(uint64_t first, uint32_t handle, unsigned gpu) {
     const Locked lock(mutex);
+    Adopted* pages = all;
+    while (pages != nullptr && pages->first != first) pages = pages->next;
+    if (pages == nullptr) return;
+    pages->handle = handle;
+    pages->gpu = gpu;
+}
+
+bool find_adopted(uint64_t first, uint64_t bytes, AdoptedPages& found) {
+    const Locked lock(mutex);
+    const Adopted* earliest = nullptr;
     for (const Adopted* pages = all; pages != nullptr; pages = pages->next)
-        if (first < pages->first + pages->bytes && pages->first < first + bytes) return true;
-    return false;
+        if (first < pages->end() && pages->first < first + bytes &&
+            (earliest == nullptr || pages->first < earliest->first))
+            earliest = pages;
+    if (earliest != nullptr) found = *earliest;
+    return earliest != nullptr;
 }
 
 }  // namespace fikit::shim

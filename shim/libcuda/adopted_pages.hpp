@@ -17,9 +17,18 @@ namespace fikit::shim {
 // Whole pages. A descriptor of the file, the caller's to close; -1: they are not all private memory for
 // reading and writing, or nothing here can make others wait, which may write to them.
 int adopt_pages(uint64_t first, uint64_t bytes);
-// What was adopted together with the page there, as far as the program still has it.
+
+// Pages that were adopted together, and what their GPU's session has them by.
+struct AdoptedPages {
+    uint64_t first = 0, bytes = 0;
+    uint32_t handle = 0;
+    unsigned gpu = 0;
+    uint64_t end() const { return first + bytes; }
+};
+void note_reached(uint64_t first, uint32_t handle, unsigned gpu);
+// The first ones that have some of these; false: none of them are adopted.
+bool find_adopted(uint64_t first, uint64_t bytes, AdoptedPages& pages);
+// All that was adopted together with the page there, as far as the program still has it.
 void give_back_pages(uint64_t address);
-// Whether any of these pages are.
-bool are_adopted(uint64_t first, uint64_t bytes);
 
 }  // namespace fikit::shim

@@ -53,7 +53,15 @@ void draw(const Graph& graph, GraphPicture& picture) {
         node->last = place++;
         const Function* const function =
             node->type == CU_GRAPH_NODE_TYPE_KERNEL ? function_of(node->function) : nullptr;
-        picture.node(number, node->last, node->type, function != nullptr ? function->name : nullptr);
+        if (function != nullptr)
+            picture.kernel(number, node->last, function->name, node->shape.grid, node->shape.block,
+                           node->shape.shared_bytes);
+        else if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+            picture.copy(number, node->last, node->copy);
+        else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
+            picture.fill(number, node->last, node->fill);
+        else
+            picture.node(number, node->last, node->type);
         node->each_inner([&](const Graph& inner) { draw(inner, picture); });
     }
     for (const Node* const node : graph.nodes)
@@ -232,10 +240,10 @@ CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, 
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int) {
+CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int flags) {
     const Graph* const graph = graph_of(handle);
     if (graph == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    GraphPicture picture(path);
+    GraphPicture picture(path, flags);
     draw(*graph, picture);
     return picture.finish();
 }

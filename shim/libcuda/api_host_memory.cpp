@@ -65,7 +65,8 @@ CUresult share(Reached& reached, int file, uint64_t offset, Device& device) {
 // What the program has at another address is that memory again, so it is pinned memory to all calls.
 CUresult share_file(Range& range) {
     Reached reached = {.first = first_page(range), .bytes = bytes_of_pages(range)};
-    if (are_adopted(reached.first, reached.bytes)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (AdoptedPages pages; find_adopted(reached.first, reached.bytes, pages))
+        return CUDA_ERROR_NOT_SUPPORTED;
     const SharedFile file(reached.first, reached.bytes);
     if (!file) return CUDA_ERROR_NOT_SUPPORTED;
     const CUresult result = share(reached, file.descriptor(), file.offset(), current_device());
@@ -84,22 +85,59 @@ CUresult share_file(Range& range) {
     return CUDA_SUCCESS;
 }
 
-// All pages of what is registered there, and of what is registered beside it on the same pages. False: some
-// of it is no such memory.
-bool find_pages(uint64_t address, Reached& reached) {
+// All pages of what is registered there, and of what is registered beside it on the same pages and is not
+// reached yet. False: some of it is no such memory.
+bool find_pages(uint64_t address, uint64_t& first, uint64_t& end) {
     Range range;
     if (!ranges.find(address, range)) return false;
-    uint64_t first = first_page(range), end = first + bytes_of_pages(range);
+    first = first_page(range);
+    end = first + bytes_of_pages(range);
     for (uint64_t from = first; from < end && ranges.meet(from, end - from, range);) {
-        if (range.kind != Range::Kind::registered || range.handle != 0) return false;
+        if (range.kind != Range::Kind::registered) return false;
         const uint64_t begins = first_page(range), ends = begins + bytes_of_pages(range);
-        from = begins < first ? begins : range.address + range.bytes;
-        first = begins < first ? begins : first;
+        from = range.address + range.bytes;
+        if (range.handle != 0) continue;
+        if (begins < first) from = first = begins;
         end = ends > end ? ends : end;
     }
-    reached = {.first = first, .bytes = end - first};
     return true;
 }
+
+// Pages of the program's own that the GPU is to reach where the program has them.
+bool reach_pages(uint64_t first, uint64_t bytes, Device& device) {
+    Reached reached = {.first = first, .bytes = bytes};
+    const int file = adopt_pages(first, bytes);
+    if (file < 0) return false;
+    const CUresult result = share(reached, file, 0, device);
+    close(file);
+    if (result == CUDA_SUCCESS && reached.device_address == first) {
+        note_reached(first, reached.handle, static_cast<unsigned>(device.ordinal));
+        return true;
+    }
+    if (result == CUDA_SUCCESS) device.producer->host_free(reached.handle);
+    give_back_pages(first);
+    return false;
+}
+
+// Those of them that nothing registered needs which is reached, or is to be, are the program's alone again.
+CUresult leave_pages(uint64_t first, uint64_t end) {
+    CUresult result = CUDA_SUCCESS;
+    AdoptedPages pages;
+    for (; first < end && find_adopted(first, end - first, pages); first = pages.end()) {
+        bool needed = false;
+        Range range;
+        for (uint64_t from = pages.first; from < pages.end() && ranges.meet(from, pages.end() - from, range);
+             from = range.address + range.bytes)
+            needed |= range.kind == Range::Kind::registered && range.handle != 0;
+        if (needed) continue;
+        const CUresult freed = result_of(process.device(pages.gpu).producer->host_free(pages.handle));
+        result = result == CUDA_SUCCESS ? freed : result;
+        give_back_pages(pages.first);
+    }
+    return result;
+}
+
+pthread_mutex_t reach_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // The GPU does not reach it where the program has it.
 void note_unreached(const Range& range) {
@@ -135,42 +173,49 @@ bool is_unreached(uint64_t address, unsigned device) {
 // is first given its address; and only if the executor can have it there, too. Of what is copied alone
 // nothing need change.
 bool make_reachable(uint64_t address, Device& device) {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const Uncancelled whole;
-    const Locked lock(mutex);
+    const Locked lock(reach_mutex);
+    const auto gpu = static_cast<unsigned>(device.ordinal);
+    uint64_t first = 0, end = 0;
+    if (!is_unreached(address, gpu)) return true;
+    if (!find_pages(address, first, end)) return false;
+    // What lies on pages that are reached already, for what is registered beside it, needs the others.
+    AdoptedPages pages;
+    for (uint64_t at = first; at < end; at = pages.end()) {
+        if (!find_adopted(at, end - at, pages)) pages = {.first = end, .gpu = gpu};
+        const bool reached =
+            pages.gpu == gpu && (pages.first <= at || reach_pages(at, pages.first - at, device));
+        if (reached) continue;
+        leave_pages(first, end);
+        return false;
+    }
     Range range;
-    Reached reached;
-    if (!is_unreached(address, static_cast<unsigned>(device.ordinal))) return true;
-    if (!find_pages(address, reached)) return false;
-    const int file = adopt_pages(reached.first, reached.bytes);
-    if (file < 0) return false;
-    const CUresult result = share(reached, file, 0, device);
-    close(file);
-    const bool shared = result == CUDA_SUCCESS && reached.device_address == reached.first;
-    const uint64_t end = reached.first + reached.bytes;
-    for (uint64_t from = reached.first; shared && from < end && ranges.meet(from, end - from, range);
+    for (uint64_t from = first; from < end && ranges.meet(from, end - from, range);
          from = range.address + range.bytes) {
-        reached.tell(range);
+        if (range.handle != 0 || !find_adopted(first_page(range), FIKIT_PAGE, pages)) continue;
+        range.device = static_cast<uint8_t>(gpu);
+        range.device_address = range.address;
+        range.handle = pages.handle;
         ranges.add(range);  // it is there
     }
-    if (shared) return true;
-    if (result == CUDA_SUCCESS) reached.device->producer->host_free(reached.handle);
-    give_back_pages(reached.first);
-    return false;
+    return true;
 }
 
 // What is registered beside it on the same pages remains.
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
     CUresult result = settle(range);
-    if (ranges.any_has(Range::Kind::registered, range.device, range.handle)) return result;
-    if (result == CUDA_SUCCESS) {
-        Range reached;
-        ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
-        result = result_of(process.device(range.device).producer->host_free(range.handle));
+    const uint64_t first = first_page(range), bytes = bytes_of_pages(range);
+    const Locked lock(reach_mutex);
+    if (AdoptedPages pages; find_adopted(first, bytes, pages)) {
+        const CUresult left = leave_pages(first, first + bytes);
+        return result == CUDA_SUCCESS ? left : result;
     }
-    give_back_pages(first_page(range));
-    return result;
+    if (result != CUDA_SUCCESS || ranges.any_has(Range::Kind::registered, range.device, range.handle))
+        return result;
+    Range reached;
+    ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
+    return result_of(process.device(range.device).producer->host_free(range.handle));
 }
 
 CUresult allocate_host(Device& device, uint64_t bytes, Range& range) {

@@ -254,6 +254,10 @@ def test_a_graph_is_drawn(cuda: Cuda, graph: Any, tmp_path: Path, fails: Check) 
     assert drawn.lstrip().startswith("digraph")
     assert drawn.count("->") == 1 + 2 + 2
     assert "store" in drawn
+    cuda.cuGraphDebugDotPrint(graph, bytes(tmp_path / "brief.dot"), 0)
+    brief = (tmp_path / "brief.dot").read_text()
+    assert "store" in brief
+    assert len(brief) < len(drawn)  # without what nodes are given
     fails("INVALID_VALUE", cuda.cuGraphDebugDotPrint, 0, bytes(tmp_path / "none.dot"), verbose)
     fails("OPERATING_SYSTEM", cuda.cuGraphDebugDotPrint, graph, bytes(tmp_path / "no" / "graph.dot"), verbose)
 

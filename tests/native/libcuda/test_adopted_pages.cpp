@@ -43,6 +43,11 @@ class Mapped {
     uint64_t bytes_;
 };
 
+bool are_adopted(uint64_t first, uint64_t bytes) {
+    AdoptedPages pages;
+    return find_adopted(first, bytes, pages);
+}
+
 bool adopts(uint64_t first, uint64_t bytes) {
     const int file = adopt_pages(first, bytes);
     if (file >= 0) close(file);
@@ -92,6 +97,12 @@ void the_file_and_the_pages_are_one() {
     }
     close(file);
     CHECK(adopts(memory.first(), page) && adopts(memory.first() + page, page));
+    note_reached(memory.first() + page, 7, 1);
+    AdoptedPages pages;
+    CHECK(find_adopted(memory.first(), bytes, pages) && pages.first == memory.first());
+    CHECK(find_adopted(pages.end(), bytes - page, pages) && pages.end() == memory.first() + 2 * page &&
+          pages.handle == 7 && pages.gpu == 1);
+    CHECK(!find_adopted(pages.end(), bytes - 2 * page, pages));
     give_back_pages(memory.first());
     give_back_pages(memory.first() + page);
 }

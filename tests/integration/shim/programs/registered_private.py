@@ -67,6 +67,26 @@ names(launch(increment, stream, parts[1] + 8), driver.cuStreamSynchronize(stream
 print(*(word(part + 8) for part in parts), whole.raw.count(0))
 names(driver.cuMemHostUnregister(parts[2]), driver.cuMemHostUnregister(parts[1]))
 
+# Beside what kernels reach already: on its pages, over their end, and between two such.
+reach = driver.CU_MEMHOSTREGISTER_DEVICEMAP
+beside = {256: (512, reach), 1024: (64, reach), 4000: (9000, 0), 24100: (4096, 0), 13004: (11000, reach)}
+for at, (size, flags) in beside.items():
+    names(driver.cuMemHostRegister(place + at, size, flags))
+    names(launch(store, stream, place + at + 8, ctypes.c_uint32(at)))
+    names(launch(store, stream, place + at + size - 4, ctypes.c_uint32(size)))
+names(driver.cuStreamSynchronize(stream))
+while beside:
+    ends = [(place + at + 8, place + at + size - 4) for at, (size, _) in beside.items()]
+    names(*(launch(increment, stream, each) for pair in ends for each in pair))
+    names(driver.cuStreamSynchronize(stream))
+    print(*(f"{word(begin)} {word(end)}" for begin, end in ends))
+    names(driver.cuMemcpyHtoDAsync(words, ends[-1][0], 4, stream), driver.cuStreamSynchronize(stream))
+    print(read(words))
+    at = next(iter(beside))
+    names(driver.cuMemHostUnregister(place + at))
+    del beside[at]
+print(word(place + 264), word(place + 13012))
+
 # What a thread writes meanwhile is there afterwards.
 written, over = [0], threading.Event()
 
