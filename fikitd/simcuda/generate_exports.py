@@ -1,89 +1,52 @@
-"""Writes what follows from cuda.h and entry_points.hpp: the export list, stubs and the table of entry points.
+"""Writes what follows from entry_points.txt and the CUDA headers:
 
-cuda.h names every function a libcuda has ever had; entry_points.hpp those that the simulator serves, with
-the CUDA version that introduced each. All others, whose versions cudaTypedefs.h tells, become aliases of one
-function that answers CUDA_ERROR_NOT_SUPPORTED, so that a program finds every symbol it links or asks for. A
-variant for the per-thread default stream (_ptsz, _ptds) is its plain function, run with stream 0 meaning the
-thread's own.
+exports.map   the linker's export list
+stubs.cpp     what is not served, the variants of what is, cuGetProcAddress' table, the errors' names
+
+What is not served becomes an alias of one function that answers CUDA_ERROR_NOT_SUPPORTED, so that a program
+finds every symbol it links or asks for. A variant for the per-thread default stream (_ptsz, _ptds) is its
+plain function, run with stream 0 meaning the thread's own.
 """
 
 import pathlib
-import re
 import sys
-from collections import defaultdict
 
-DECLARATION = re.compile(r"CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(([^;]*)\)\s*;")
-RENAME = re.compile(r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?")
-VARIANT = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
-TYPEDEF = re.compile(r"\bPFN_(cu\w+?)_v(\d+)\)\(")
-OTHERS = ("GL", "EGL", "VDPAU", "Profiler")
-"""What has headers of its own: little of it is served, but who looks for a name finds it."""
-FOUND = {"cuProfilerInitialize"}
-"""What no header here declares, and programs link: CUDA 12 took its function away, not its name."""
-SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
+from cuda_symbols import Symbol, error_rows, export_list, listed, symbols_of
+
+OWN = ("fikitSimAccesses", "fikitSimHostTime", "fikitSimNow", "fikitSimRecordAccesses")
 
 
-def read(header: pathlib.Path) -> str:
-    """A header without comments; nothing where there is none, as not every distribution has all."""
-    return re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL) if header.exists() else ""
+def variant(symbol: Symbol) -> str:
+    """The function of a variant."""
+    return (
+        f'extern "C" CUresult CUDAAPI {symbol.per_thread}({symbol.parameters}) {{\n'
+        "    const fikit::sim::PerThreadDefault scope;\n"
+        f"    return {symbol.name}({', '.join(symbol.arguments)});\n}}"
+    )
 
 
-def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) -> None:
-    """Read both lists and write exports.map and stubs.cpp."""
-    text = read(header)
-    # A name's first declaration is today's version, which a macro renames; a later one is the old one's.
-    declared: dict[str, str] = {}
-    today: dict[str, str] = {}
-    for name, parameters in DECLARATION.findall(text):
-        declared[name] = parameters
-        today.setdefault(name, parameters)
-    served = {name: int(version) for name, version in SERVED.findall(served_list.read_text())}
-    every = text + "".join(read(header.with_name(f"cuda{other}.h")) for other in OTHERS)
-    symbols = {name for name, _ in DECLARATION.findall(every)} | set(served) | FOUND
-    symbols |= {new for _, new in RENAME.findall(every)}
-    symbols |= {name + "_" + kind.lower() for kind, name in VARIANT.findall(every)}
-    symbols = {name for name in symbols if "UNSUPPORTED" not in name}
+def row(symbol: Symbol, served: bool) -> str:
+    """Of cuGetProcAddress' table."""
+    functions = (
+        (f"::{symbol.name}", f"::{symbol.per_thread}") if served else (f"fikit_stub_{symbol.name}",) * 2
+    )
+    plain, per_thread = (f"reinterpret_cast<void*>(&{function})" for function in functions)
+    return f'    {{"{symbol.base}", {symbol.version}, {plain}, {per_thread}}},'
 
-    # The versions of one name, in ascending order, are NAME, NAME_v2, NAME_v3 and so on.
-    versions = defaultdict(set)
-    types = "".join(read(header.with_name(f"cuda{other}Typedefs.h")) for other in ("", *OTHERS))
-    for base, version in TYPEDEF.findall(types):
-        versions[base].add(int(version))
 
-    def introduced(name: str) -> int:
-        number = re.search(r"_v(\d+)$", name)
-        known = sorted(versions[re.sub(r"_v\d+$", "", name)])
-        place = int(number[1]) - 1 if number else 0
-        return known[place] if place < len(known) else 0
-
-    wrappers, stubs, rows = [], [], []
-    for name in sorted(symbols):
-        plain = re.sub(r"_pt[sd][sz]$", "", name)
-        if name in served:
-            variants = [v for v in (name + "_ptsz", name + "_ptds") if v in symbols]
-            base = re.sub(r"_v\d+$", "", name)
-            rows.append((base, served[name], name, variants[0] if variants else name))
-        elif plain != name and plain in served:
-            source = declared.get(name) or declared.get(plain) or today[re.sub(r"_v\d+$", "", plain)]
-            parameters = " ".join(source.split())
-            names = re.findall(r"(\w+)(?:\[\])?\s*(?:,|$)", parameters)
-            wrappers.append(
-                f'extern "C" CUresult CUDAAPI {name}({parameters}) {{\n'
-                f"    const fikit::sim::PerThreadDefault scope;\n    return {plain}({', '.join(names)});\n}}"
-            )
-        else:
-            stubs.append(name)
-            if plain == name:
-                rows.append((re.sub(r"_v\d+$", "", name), introduced(name), name, name))
+def main(include: pathlib.Path, list_path: pathlib.Path, output: pathlib.Path) -> None:
+    """Read the list and the headers in `include`; write both files to `output`."""
+    found = symbols_of(include)
+    served = {name for name, _ in listed(list_path) if name in found}  # a toolkit may be older
+    exported = sorted({name for each in found.values() for name in (each.name, each.per_thread)})
+    answered = {name for each in served for name in (each, found[each].per_thread)}
+    stubs = [name for name in exported if name not in answered]
+    variants = [found[name] for name in sorted(served) if found[name].variant]
+    rows = sorted(found.values(), key=lambda each: (each.base, each.version))
 
     # An alias must not meet cuda.h's declaration of its own name, so the stubs are assembler names.
-    lines = [
-        "// Generated by generate_exports.py from cuda.h and entry_points.hpp.",
-        '#include "driver.hpp"',
-        '#include "procaddress.hpp"',
-        "",
-    ]
-    lines += wrappers
+    lines = ["// Generated by generate_exports.py from entry_points.txt and the CUDA headers."]
+    lines += ['#include "driver.hpp"', '#include "procaddress.hpp"', "", *map(variant, variants)]
     lines += ['extern "C" CUresult fikit_not_supported() { return CUDA_ERROR_NOT_SUPPORTED; }']
     lines += [
         f'__asm__(".globl {name}\\n.type {name}, @function\\n.set {name}, fikit_not_supported");'
@@ -92,31 +55,14 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
     lines += ["namespace fikit::sim {", "namespace {"]
     lines += [f'extern "C" CUresult fikit_stub_{name}() __asm__("{name}");' for name in stubs]
     lines += ["}  // namespace", "const EntryPoint entry_points[] = {"]
-    for base, version, name, variant in sorted(rows, key=lambda row: (row[0], row[1], row[2])):
-        prefix = "fikit_stub_" if name in stubs else "::"
-        other = variant if prefix == "::" else name
-        suffix = "fikit_stub_" if other in stubs else "::"
-        lines.append(
-            f'    {{"{base}", {version}, reinterpret_cast<void*>(&{prefix}{name}), '
-            f"reinterpret_cast<void*>(&{suffix}{other})}},"
-        )
-    errors = text.partition("typedef enum cudaError_enum")[2].partition("CUresult;")[0]
-    lines += ["};", "const ErrorName error_names[] = {"]
-    lines += [f'    {{{code}, "{name}"}},' for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", errors)]
-    lines += [
-        "};",
-        "const std::size_t error_name_count = sizeof error_names / sizeof *error_names;",
-    ]
-    lines += [
-        "const std::size_t entry_point_count = sizeof entry_points / sizeof *entry_points;",
-        "}  // namespace fikit::sim",
-        "",
-    ]
+    lines += [row(each, each.name in served) for each in rows]
+    lines += ["};", "const std::size_t entry_point_count = sizeof entry_points / sizeof *entry_points;"]
+    lines += ["const ErrorName error_names[] = {", *error_rows(include)]
+    lines += ["};", "const std::size_t error_name_count = sizeof error_names / sizeof *error_names;"]
+    lines += ["}  // namespace fikit::sim", ""]
     output.mkdir(parents=True, exist_ok=True)
     (output / "stubs.cpp").write_text("\n".join(lines))
-    own = ["fikitSimAccesses", "fikitSimHostTime", "fikitSimNow", "fikitSimRecordAccesses"]
-    exported = "\n".join(f"    {name};" for name in [*sorted(symbols), *own])
-    (output / "exports.map").write_text("{\n  global:\n" + exported + "\n  local: *;\n};\n")
+    (output / "exports.map").write_text(export_list([*exported, *OWN]))
 
 
 if __name__ == "__main__":
