@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -92,6 +92,8 @@ EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "How long executors had w
 
 Key = tuple[int, int]
 Family = CounterMetricFamily | GaugeMetricFamily
+Declared = Mapping[str, tuple[str, float, str]]
+"""By a metric's name: whose field it is of, in how many of that one's unit, and its help."""
 
 
 class State(Collector):
@@ -106,18 +108,10 @@ class State(Collector):
         """All families."""
         usage, counts = self._usage()
         names = {uid: self._names.get(uid, str(uid)) for uid, _ in usage}
-        for name, (attribute, unit, text) in USAGE_COUNTERS.items():
-            family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
-            yield self._filled(
-                family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
-            )
-        for name, (attribute, unit, text) in USAGE_GAUGES.items():
-            family = GaugeMetricFamily(name, text, labels=["tenant", "gpu"])
-            yield self._filled(
-                family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
-            )
+        yield from _families(CounterMetricFamily, USAGE_COUNTERS, names, usage)
+        yield from _families(GaugeMetricFamily, USAGE_GAUGES, names, usage)
         yield from self._gates(names)
-        yield self._filled(GaugeMetricFamily(*SESSIONS, labels=["tenant", "gpu"]), names, counts)
+        yield _filled(GaugeMetricFamily(*SESSIONS, labels=["tenant", "gpu"]), names, counts)
         yield from self._jobs()
         yield from self._executors()
 
@@ -141,26 +135,13 @@ class State(Collector):
         for session in self._daemon.sessions.living.values():
             parts[session.uid, session.executor.device.index].append(session.gate_counted)
         gates = {key: total_gate(each) for key, each in parts.items() if self._sees(key[0])}
-        for name, (attribute, unit, text) in GATE_COUNTERS.items():
-            family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
-            yield self._filled(
-                family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
-            )
-        for name, (attribute, unit, text) in GATE_GAUGES.items():
-            family = GaugeMetricFamily(name, text, labels=["tenant", "gpu"])
-            yield self._filled(
-                family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
-            )
+        yield from _families(CounterMetricFamily, GATE_COUNTERS, names, gates)
+        yield from _families(GaugeMetricFamily, GATE_GAUGES, names, gates)
         refused = CounterMetricFamily(*REFUSALS, labels=["tenant", "gpu", "reason"])
         for (uid, gpu), each in sorted(gates.items()):
             for reason, count in sorted(each.refused.items()):
                 refused.add_metric([names[uid], str(gpu), reason], count)
         yield refused
-
-    def _filled(self, family: Family, names: dict[int, str], values: dict[Key, float]) -> Metric:
-        for (uid, gpu), value in sorted(values.items()):
-            family.add_metric([names[uid], str(gpu)], value)
-        return family
 
     def _jobs(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(*JOBS, labels=["tenant", "state"])
@@ -187,6 +168,23 @@ class State(Collector):
             busy.add_metric([str(index)], sum(seen) / NANOSECONDS)
         yield family
         yield busy
+
+
+def _families(
+    kind: type[Family],
+    declared: Declared,
+    names: dict[int, str],
+    counted: Mapping[Key, Usage | GateStatistics],
+) -> Iterator[Metric]:
+    for name, (attribute, unit, text) in declared.items():
+        values = {key: getattr(each, attribute) / unit for key, each in counted.items()}
+        yield _filled(kind(name, text, labels=["tenant", "gpu"]), names, values)
+
+
+def _filled(family: Family, names: dict[int, str], values: dict[Key, float]) -> Metric:
+    for (uid, gpu), value in sorted(values.items()):
+        family.add_metric([names[uid], str(gpu)], value)
+    return family
 
 
 async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
