@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from fikitd.configuration import AT_START, Configuration, TenantSection
 from fikitd.errors import ConfigurationError
+from fikitd.presence import is_there
 
 DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
 
@@ -33,7 +34,7 @@ def load(file: Path | None) -> Configuration:
     merged: dict[str, Any] = {}
     try:
         if file is not None and not file.is_file():
-            raise ConfigurationError(f"{file}: {'no regular file' if there(file) else 'no such file'}")
+            raise ConfigurationError(f"{file}: {'no regular file' if is_there(file) else 'no such file'}")
         for path in parts(main):
             if stat.S_ISREG(path.stat().st_mode):  # /dev/null is nothing, and what a link misses an error
                 merged = merge(merged, read(path))
@@ -45,18 +46,9 @@ def load(file: Path | None) -> Configuration:
 def parts(main: Path) -> list[Path]:
     """The files that there are, in the order of their reading. Raises OSError."""
     more = main.parent / "conf.d"
-    names = os.listdir(more) if there(more) else []  # glob() finds nothing where it may not look
-    found = [main] if there(main) else []
+    names = os.listdir(more) if is_there(more) else []  # glob() finds nothing where it may not look
+    found = [main] if is_there(main) else []
     return found + [more / name for name in sorted(names) if name.endswith(".toml")]
-
-
-def there(path: Path) -> bool:
-    """Whether anything has that name. Raises OSError where nobody can tell."""
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def read(path: Path) -> dict[str, Any]:

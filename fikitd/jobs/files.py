@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from fikitd.presence import is_there
 from fikitd.record_lock import holder
 
 SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
@@ -113,15 +114,6 @@ def read(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def is_there(path: Path) -> bool:
-    """Whether there is such a file. Raises OSError where that cannot be told."""
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def prepare(directory: Path, spec: dict[str, Any]) -> None:
