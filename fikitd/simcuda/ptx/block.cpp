@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ptx/engine.hpp"
-#include "ptx/limits.hpp"
 
 namespace fikit::sim::ptx {
 

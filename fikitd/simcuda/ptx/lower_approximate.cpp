@@ -106,15 +106,10 @@ void unary(Lowering& lowering) {
     lowering.accept_any({".approx", ".rn"});
     const auto flags = lowering.flags();
     const Type type = lowering.type();
-    lowering.expect_operands(2);
     const Handler run = of_type<F>(lowering, type);
-    const Place a = lowering.source(1, type);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(run, Work::special);
+    Op& op = lowering.emit(type, {type}, run, Work::special);
     op.width = type == Type::f16x2 || type == Type::bf16x2 ? 2 : 1;
     op.flags = flags;
-    op.d = d;
-    op.a = a;
 }
 
 }  // namespace
@@ -130,20 +125,14 @@ void approximate(Lowering& lowering) {
 void approximate_division(Lowering& lowering) {
     const auto flags = lowering.flags();
     if (lowering.type() != Type::f32) lowering.refuse();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, Type::f32);
-    const Place b = lowering.source(2, Type::f32);
-    const Place d = lowering.target(0, Type::f32);
-    Op& op = lowering.emit(map_op2<float, float, float>([](const Op& o, float x, float y) {
+    Op& op = lowering.emit(Type::f32, {Type::f32, Type::f32},
+                           map_op2<float, float, float>([](const Op& o, float x, float y) {
                                const bool flush = (o.flags & flag::flush) != 0;
                                const float result = canonical(flush ? flushed(x) / flushed(y) : x / y);
                                return flush ? flushed(result) : result;
                            }),
                            Work::special);
     op.flags = flags;
-    op.d = d;
-    op.a = a;
-    op.b = b;
 }
 
 void add_approximate(Families& families) {

@@ -10,29 +10,6 @@ namespace fikit::sim::ptx {
 
 namespace {
 
-void emit1(Lowering& lowering, Type from, Type to, Handler run) {
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, from);
-    const Place d = lowering.target(0, to);
-    Op& op = lowering.emit(run);
-    op.d = d;
-    op.a = a;
-}
-
-Op& emit3(Lowering& lowering, Type d_type, Type a_type, Type b_type, Type c_type, Handler run) {
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, a_type);
-    const Place b = lowering.source(2, b_type);
-    const Place c = lowering.source(3, c_type);
-    const Place d = lowering.target(0, d_type);
-    Op& op = lowering.emit(run);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
-    return op;
-}
-
 Handler of_size(Lowering& lowering, Type type, Handler word, Handler twice) {
     const unsigned bytes = bytes_of(type);
     if (bytes != 4 && bytes != 8) lowering.refuse();
@@ -47,10 +24,6 @@ T combine(T a, T b) {
 template <char operation>
 void logic(Lowering& lowering) {
     const Type type = lowering.type();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place d = lowering.target(0, type);
     Handler run = nullptr;
     if (type == Type::pred) {
         run = [](Context& context, const Op& op, Mask mask) {
@@ -64,33 +37,30 @@ void logic(Lowering& lowering) {
             return map2<T, T, T>([](T x, T y) { return combine<operation>(x, y); });
         });
     }
-    Op& op = lowering.emit(run);
-    op.d = d;
-    op.a = a;
-    op.b = b;
+    lowering.emit(type, {type, type}, run);
 }
 
 void invert(Lowering& lowering) {
     const Type type = lowering.type();
     if (type == Type::pred) {
-        emit1(lowering, type, type, [](Context& context, const Op& op, Mask mask) {
+        lowering.emit(type, {type}, [](Context& context, const Op& op, Mask mask) {
             Mask& into = context.predicate(op.d);
             into = (into & ~mask) | (~context.predicate(op.a) & mask);
         });
         return;
     }
-    emit1(lowering, type, type, by_bytes(bytes_of(type), [](auto zero) {
-              using T = decltype(zero);
-              return map1<T, T>([](T x) { return static_cast<T>(~x); });
-          }));
+    lowering.emit(type, {type}, by_bytes(bytes_of(type), [](auto zero) {
+                      using T = decltype(zero);
+                      return map1<T, T>([](T x) { return static_cast<T>(~x); });
+                  }));
 }
 
 void is_zero(Lowering& lowering) {
     const Type type = lowering.type();
-    emit1(lowering, type, type, by_bytes(bytes_of(type), [](auto zero) {
-              using T = decltype(zero);
-              return map1<T, T>([](T x) { return x == 0 ? 1 : 0; });
-          }));
+    lowering.emit(type, {type}, by_bytes(bytes_of(type), [](auto zero) {
+                      using T = decltype(zero);
+                      return map1<T, T>([](T x) { return x == 0 ? 1 : 0; });
+                  }));
 }
 
 // op.extra: the truth table.
@@ -160,24 +130,18 @@ void truth_table(Lowering& lowering) {
 void shift(Lowering& lowering) {
     const bool left = lowering.opcode == "shl";
     const Type type = lowering.type();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, Type::u32);
-    const Place d = lowering.target(0, type);
     if (bytes_of(type) < 2) lowering.refuse();
-    Op& op = lowering.emit(by_bytes(bytes_of(type), [&](auto zero) -> Handler {
-        using U = decltype(zero);
-        using S = std::make_signed_t<U>;
-        constexpr u32 bits = 8 * sizeof(U);
-        if (left)
-            return map2<U, U, u32>([](U x, u32 n) { return n >= bits ? U{0} : static_cast<U>(x << n); });
-        if (is_signed(type))
-            return map2<S, S, u32>([](S x, u32 n) { return static_cast<S>(x >> std::min(n, bits - 1)); });
-        return map2<U, U, u32>([](U x, u32 n) { return n >= bits ? U{0} : static_cast<U>(x >> n); });
-    }));
-    op.d = d;
-    op.a = a;
-    op.b = b;
+    lowering.emit(
+        type, {type, Type::u32}, by_bytes(bytes_of(type), [&](auto zero) -> Handler {
+            using U = decltype(zero);
+            using S = std::make_signed_t<U>;
+            constexpr u32 bits = 8 * sizeof(U);
+            if (left)
+                return map2<U, U, u32>([](U x, u32 n) { return n >= bits ? U{0} : static_cast<U>(x << n); });
+            if (is_signed(type))
+                return map2<S, S, u32>([](S x, u32 n) { return static_cast<S>(x >> std::min(n, bits - 1)); });
+            return map2<U, U, u32>([](U x, u32 n) { return n >= bits ? U{0} : static_cast<U>(x >> n); });
+        }));
 }
 
 // shf: 64 bits (b:a) shifted; the upper word for .l, the lower for .r.
@@ -201,21 +165,21 @@ void funnel(Lowering& lowering) {
         return map3<u32, u32, u32, u32>(
             [](u32 a, u32 b, u32 n) { return static_cast<u32>((u64{b} << 32 | a) >> std::min(n, 32U)); });
     };
-    emit3(lowering, Type::b32, Type::b32, Type::b32, Type::u32, pick());
+    lowering.emit(Type::b32, {Type::b32, Type::b32, Type::u32}, pick());
 }
 
 void population(Lowering& lowering) {
     const Type type = lowering.type();
-    emit1(lowering, type, Type::u32,
-          of_size(lowering, type, map1<u32, u32>([](u32 x) { return std::popcount(x); }),
-                  map1<u32, u64>([](u64 x) { return std::popcount(x); })));
+    lowering.emit(Type::u32, {type},
+                  of_size(lowering, type, map1<u32, u32>([](u32 x) { return std::popcount(x); }),
+                          map1<u32, u64>([](u64 x) { return std::popcount(x); })));
 }
 
 void leading_zeros(Lowering& lowering) {
     const Type type = lowering.type();
-    emit1(lowering, type, Type::u32,
-          of_size(lowering, type, map1<u32, u32>([](u32 x) { return std::countl_zero(x); }),
-                  map1<u32, u64>([](u64 x) { return std::countl_zero(x); })));
+    lowering.emit(Type::u32, {type},
+                  of_size(lowering, type, map1<u32, u32>([](u32 x) { return std::countl_zero(x); }),
+                          map1<u32, u64>([](u64 x) { return std::countl_zero(x); })));
 }
 
 // The place of the highest bit that is set (of a negative number, clear); -1: none.
@@ -232,15 +196,15 @@ void find_highest(Lowering& lowering) {
     const bool amount = lowering.accept(".shiftamt");
     const Type type = lowering.type();
     if (bytes_of(type) != 4 && bytes_of(type) != 8) lowering.refuse();
-    emit1(lowering, type, Type::u32, by_bytes(bytes_of(type), [&](auto zero) -> Handler {
-              using U = decltype(zero);
-              if (is_signed(type)) {
-                  return amount ? map1<u32, U>([](U x) { return highest(x, true, true); })
-                                : map1<u32, U>([](U x) { return highest(x, true, false); });
-              }
-              return amount ? map1<u32, U>([](U x) { return highest(x, false, true); })
-                            : map1<u32, U>([](U x) { return highest(x, false, false); });
-          }));
+    lowering.emit(Type::u32, {type}, by_bytes(bytes_of(type), [&](auto zero) -> Handler {
+                      using U = decltype(zero);
+                      if (is_signed(type)) {
+                          return amount ? map1<u32, U>([](U x) { return highest(x, true, true); })
+                                        : map1<u32, U>([](U x) { return highest(x, true, false); });
+                      }
+                      return amount ? map1<u32, U>([](U x) { return highest(x, false, true); })
+                                    : map1<u32, U>([](U x) { return highest(x, false, false); });
+                  }));
 }
 
 template <typename U>
@@ -253,9 +217,9 @@ U reversed(U value) {
 
 void reverse(Lowering& lowering) {
     const Type type = lowering.type();
-    emit1(lowering, type, type,
-          of_size(lowering, type, map1<u32, u32>([](u32 x) { return reversed(x); }),
-                  map1<u64, u64>([](u64 x) { return reversed(x); })));
+    lowering.emit(type, {type},
+                  of_size(lowering, type, map1<u32, u32>([](u32 x) { return reversed(x); }),
+                          map1<u64, u64>([](u64 x) { return reversed(x); })));
 }
 
 // The start or length of a bit field: of one byte, except that the 64-bit forms take the whole word.
@@ -285,15 +249,15 @@ U extracted(U value, u32 start, u32 length, bool sign) {
 void extract(Lowering& lowering) {
     const Type type = lowering.type();
     if (bytes_of(type) != 4 && bytes_of(type) != 8) lowering.refuse();
-    emit3(lowering, type, type, Type::u32, Type::u32, by_bytes(bytes_of(type), [&](auto zero) -> Handler {
-              using U = decltype(zero);
-              return is_signed(type) ? map3<U, U, u32, u32>([](U x, u32 start, u32 length) {
-                  return extracted(x, start, length, true);
-              })
-                                     : map3<U, U, u32, u32>([](U x, u32 start, u32 length) {
-                                           return extracted(x, start, length, false);
-                                       });
-          }));
+    lowering.emit(type, {type, Type::u32, Type::u32}, by_bytes(bytes_of(type), [&](auto zero) -> Handler {
+                      using U = decltype(zero);
+                      return is_signed(type) ? map3<U, U, u32, u32>([](U x, u32 start, u32 length) {
+                          return extracted(x, start, length, true);
+                      })
+                                             : map3<U, U, u32, u32>([](U x, u32 start, u32 length) {
+                                                   return extracted(x, start, length, false);
+                                               });
+                  }));
 }
 
 template <typename U>
@@ -320,18 +284,8 @@ void insert_field(Context& context, const Op& op, Mask mask) {
 
 void insert(Lowering& lowering) {
     const Type type = lowering.type();
-    lowering.expect_operands(5);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place c = lowering.source(3, Type::u32);
-    const Place e = lowering.source(4, Type::u32);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(of_size(lowering, type, &insert_field<u32>, &insert_field<u64>));
-    op.d = d;
-    op.e = e;
-    op.a = a;
-    op.b = b;
-    op.c = c;
+    lowering.emit(type, {type, type, Type::u32, Type::u32},
+                  of_size(lowering, type, &insert_field<u32>, &insert_field<u64>));
 }
 
 // prmt: bytes of b:a; op.extra 0: by the selector's nibbles, else the mode.
@@ -382,9 +336,9 @@ void permute(Lowering& lowering) {
     for (u32 number = 1; number < std::size(names); ++number) {
         if (lowering.accept(names[number])) mode = number;
     }
-    Op& op = emit3(lowering, Type::b32, Type::b32, Type::b32, Type::b32,
-                   map_op3<u32, u32, u32, u32>(
-                       [](const Op& o, u32 a, u32 b, u32 c) { return permuted(o.extra, a, b, c); }));
+    Op& op = lowering.emit(Type::b32, {Type::b32, Type::b32, Type::b32},
+                           map_op3<u32, u32, u32, u32>(
+                               [](const Op& o, u32 a, u32 b, u32 c) { return permuted(o.extra, a, b, c); }));
     op.extra = mode;
 }
 
@@ -402,8 +356,8 @@ u32 nth_set(u32 mask, u32 base, s32 n) {
 
 void find_nth(Lowering& lowering) {
     if (bytes_of(lowering.type()) != 4) lowering.refuse();
-    emit3(lowering, Type::b32, Type::b32, Type::b32, Type::s32,
-          map3<u32, u32, u32, s32>([](u32 mask, u32 base, s32 n) { return nth_set(mask, base, n); }));
+    lowering.emit(Type::b32, {Type::b32, Type::b32, Type::s32},
+                  map3<u32, u32, u32, s32>([](u32 mask, u32 base, s32 n) { return nth_set(mask, base, n); }));
 }
 
 // szext: the lower n bits, extended; bmsk: n ones from bit `start` up.
@@ -424,34 +378,21 @@ void extend_size(Lowering& lowering) {
     if (!wrap && !lowering.accept(".clamp")) lowering.refuse();
     const Type type = lowering.type();
     if (bytes_of(type) != 4) lowering.refuse();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, Type::u32);
-    const Place d = lowering.target(0, type);
     const bool sign = is_signed(type);
-    Op& op = lowering.emit(
-        wrap ? (sign ? map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n & 31, true); })
-                     : map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n & 31, false); }))
-             : (sign ? map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n, true); })
-                     : map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n, false); })));
-    op.d = d;
-    op.a = a;
-    op.b = b;
+    lowering.emit(type, {type, Type::u32},
+                  wrap ? (sign ? map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n & 31, true); })
+                               : map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n & 31, false); }))
+                       : (sign ? map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n, true); })
+                               : map2<u32, u32, u32>([](u32 x, u32 n) { return sized(x, n, false); })));
 }
 
 void make_mask(Lowering& lowering) {
     const bool wrap = lowering.accept(".wrap");
     if (!wrap && !lowering.accept(".clamp")) lowering.refuse();
     if (bytes_of(lowering.type()) != 4) lowering.refuse();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, Type::u32);
-    const Place b = lowering.source(2, Type::u32);
-    const Place d = lowering.target(0, Type::b32);
-    Op& op = lowering.emit(wrap ? map2<u32, u32, u32>([](u32 x, u32 n) { return ones_from(x & 31, n & 31); })
-                                : map2<u32, u32, u32>([](u32 x, u32 n) { return ones_from(x, n); }));
-    op.d = d;
-    op.a = a;
-    op.b = b;
+    lowering.emit(Type::b32, {Type::u32, Type::u32},
+                  wrap ? map2<u32, u32, u32>([](u32 x, u32 n) { return ones_from(x & 31, n & 31); })
+                       : map2<u32, u32, u32>([](u32 x, u32 n) { return ones_from(x, n); }));
 }
 
 }  // namespace

@@ -341,17 +341,8 @@ void lower_set(Lowering& lowering) {
 
 void lower_selp(Lowering& lowering) {
     const Type type = lowering.type();
-    lowering.expect_operands(4);
     const Handler run = choose_bytes(lowering, type);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place c = lowering.predicate(lowering.operand(3));
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(run);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
+    lowering.emit(type, {type, type, Type::pred}, run);
 }
 
 // slct: a where c >= 0, else b.
@@ -419,30 +410,18 @@ void lower_testp(Lowering& lowering) {
     }
     const Type type = lowering.type();
     if (kind == std::size(kinds) || (type != Type::f32 && type != Type::f64)) lowering.refuse();
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, type);
-    const Place d = lowering.target(0, Type::pred);
-    Op& op = lowering.emit(type == Type::f32 ? &test_kind<float> : &test_kind<double>);
+    Op& op = lowering.emit(Type::pred, {type}, type == Type::f32 ? &test_kind<float> : &test_kind<double>);
     op.extra = kind;
-    op.d = d;
-    op.a = a;
 }
 
 void lower_copysign(Lowering& lowering) {
     const Type type = lowering.type();
     if (type != Type::f32 && type != Type::f64) lowering.refuse();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place d = lowering.target(0, type);
     // The sign of a on the number b.
-    Op& op = lowering.emit(
-        type == Type::f32
-            ? map2<float, float, float>([](float x, float y) { return std::copysign(y, x); })
-            : map2<double, double, double>([](double x, double y) { return std::copysign(y, x); }));
-    op.d = d;
-    op.a = a;
-    op.b = b;
+    lowering.emit(type, {type, type},
+                  type == Type::f32
+                      ? map2<float, float, float>([](float x, float y) { return std::copysign(y, x); })
+                      : map2<double, double, double>([](double x, double y) { return std::copysign(y, x); }));
 }
 
 }  // namespace

@@ -133,22 +133,15 @@ void binary(Lowering& lowering) {
     const Manner how = manner(lowering);
     const Type type = lowering.type();
     check_type(lowering, type, how);
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place d = lowering.target(0, type);
     const auto pick = [&](auto zero) -> Handler {
         using T = decltype(zero);
         if (!how.plain()) return &careful2<operation, T>;
         return map2<T, T, T>([](T x, T y) { return canonical(apply<operation>(x, y)); });
     };
     const Work cost = operation == '/' ? Work::special : type == Type::f64 ? Work::wide : Work::simple;
-    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), cost);
+    Op& op = lowering.emit(type, {type, type}, type == Type::f32 ? pick(float{}) : pick(double{}), cost);
     op.rounding = how.rounding;
     op.flags = how.flags;
-    op.d = d;
-    op.a = a;
-    op.b = b;
 }
 
 template <char operation>
@@ -175,20 +168,15 @@ void square_root_or_reciprocal(Lowering& lowering) {
     const Manner how = manner(lowering);
     const Type type = lowering.type();
     check_type(lowering, type, how);
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, type);
-    const Place d = lowering.target(0, type);
     const auto pick = [&](auto zero) -> Handler {
         using T = decltype(zero);
         using Root = decltype([](auto x) { return std::sqrt(x); });
         using Reciprocal = decltype([](auto x) { return 1 / x; });
         return root ? &careful1<T, Root> : &careful1<T, Reciprocal>;
     };
-    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), Work::special);
+    Op& op = lowering.emit(type, {type}, type == Type::f32 ? pick(float{}) : pick(double{}), Work::special);
     op.rounding = how.rounding;
     op.flags = how.flags;
-    op.d = d;
-    op.a = a;
 }
 
 // --- minimum and maximum: a number wins over NaN, and -0 is less than +0
@@ -225,21 +213,14 @@ void extreme_of(Lowering& lowering, bool greater) {
     if (by_sign && !lowering.accept(".abs")) lowering.refuse();
     const Type type = lowering.type();
     if (type != Type::f32 && type != Type::f64) lowering.refuse();
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place d = lowering.target(0, type);
     const auto pick = [&](auto zero) {
         using T = decltype(zero);
         return map_op2<T, T, T>([](const Op& o, T x, T y) { return extreme(o, x, y); });
     };
-    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}),
+    Op& op = lowering.emit(type, {type, type}, type == Type::f32 ? pick(float{}) : pick(double{}),
                            type == Type::f64 ? Work::wide : Work::simple);
     op.extra = (greater ? 1U : 0U) | (keep_nan ? 2U : 0U) | (by_sign ? 4U : 0U);
     op.flags = flags;
-    op.d = d;
-    op.a = a;
-    op.b = b;
 }
 
 template <bool negative>
@@ -247,9 +228,6 @@ void sign(Lowering& lowering) {
     const auto flags = lowering.flags();
     const Type type = lowering.type();
     if (type != Type::f32 && type != Type::f64) lowering.refuse();
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, type);
-    const Place d = lowering.target(0, type);
     const auto pick = [&](auto zero) -> Handler {
         using T = decltype(zero);
         if (flags != 0)
@@ -257,10 +235,8 @@ void sign(Lowering& lowering) {
                 [](const Op& o, T x) { return canonical(negative ? -input(o, x) : std::fabs(input(o, x))); });
         return map1<T, T>([](T x) { return canonical(negative ? -x : std::fabs(x)); });
     };
-    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}));
+    Op& op = lowering.emit(type, {type}, type == Type::f32 ? pick(float{}) : pick(double{}));
     op.flags = flags;
-    op.d = d;
-    op.a = a;
 }
 
 void fused_multiply_add(Lowering& lowering) {
@@ -268,23 +244,14 @@ void fused_multiply_add(Lowering& lowering) {
     const Manner how = manner(lowering);
     const Type type = lowering.type();
     check_type(lowering, type, how);
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place c = lowering.source(3, type);
-    const Place d = lowering.target(0, type);
     Handler run = nullptr;
     if (how.plain())
         run = type == Type::f32 ? fused<float>() : fused<double>();
     else
         run = type == Type::f32 ? &careful3<float> : &careful3<double>;
-    Op& op = lowering.emit(run, type == Type::f64 ? Work::wide : Work::simple);
+    Op& op = lowering.emit(type, {type, type, type}, run, type == Type::f64 ? Work::wide : Work::simple);
     op.rounding = how.rounding;
     op.flags = how.flags;
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
 }
 
 }  // namespace

@@ -81,17 +81,6 @@ T remainder(T a, T b) {
     return static_cast<T>(a % b);
 }
 
-void emit2(Lowering& lowering, Type type, Handler run, Work cost = Work::simple) {
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(run, cost);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-}
-
 // --- add.cc and its like: the carry is a bit per lane of the warp
 
 template <typename T, bool subtract, bool in, bool out>
@@ -145,8 +134,8 @@ void lower_carry(Lowering& lowering, bool in, bool out) {
     const Type type = lowering.type();
     const unsigned bytes = bytes_of(type);
     if (bytes != 4 && bytes != 8) lowering.refuse();
-    emit2(lowering, type,
-          bytes == 4 ? carry_handler<u32, subtract>(in, out) : carry_handler<u64, subtract>(in, out));
+    lowering.emit(type, {type, type},
+                  bytes == 4 ? carry_handler<u32, subtract>(in, out) : carry_handler<u64, subtract>(in, out));
 }
 
 // --- packed 16-bit integers
@@ -164,19 +153,20 @@ void add(Lowering& lowering) {
     const Type type = lowering.type();
     if (saturate) {
         if (type != Type::s32) lowering.refuse();
-        emit2(lowering, type, map2<s32, s32, s32>([](s32 a, s32 b) { return clamp32(s64{a} + b); }));
+        lowering.emit(type, {type, type},
+                      map2<s32, s32, s32>([](s32 a, s32 b) { return clamp32(s64{a} + b); }));
         return;
     }
     if (type == Type::u16x2 || type == Type::s16x2) {
-        emit2(lowering, type, map2<u32, u32, u32>([](u32 a, u32 b) {
-                  return halves(a, b, [](u16 x, u16 y) { return x + y; });
-              }));
+        lowering.emit(type, {type, type}, map2<u32, u32, u32>([](u32 a, u32 b) {
+                          return halves(a, b, [](u16 x, u16 y) { return x + y; });
+                      }));
         return;
     }
-    emit2(lowering, type, by_type(lowering, type, [](auto zero) {
-              using T = decltype(zero);
-              return map2<T, T, T>([](T a, T b) { return plus(a, b); });
-          }));
+    lowering.emit(type, {type, type}, by_type(lowering, type, [](auto zero) {
+                      using T = decltype(zero);
+                      return map2<T, T, T>([](T a, T b) { return plus(a, b); });
+                  }));
 }
 
 void subtract(Lowering& lowering) {
@@ -185,16 +175,17 @@ void subtract(Lowering& lowering) {
     const Type type = lowering.type();
     if (saturate) {
         if (type != Type::s32) lowering.refuse();
-        emit2(lowering, type, map2<s32, s32, s32>([](s32 a, s32 b) { return clamp32(s64{a} - b); }));
+        lowering.emit(type, {type, type},
+                      map2<s32, s32, s32>([](s32 a, s32 b) { return clamp32(s64{a} - b); }));
         return;
     }
-    emit2(lowering, type, by_type(lowering, type, [](auto zero) {
-              using T = decltype(zero);
-              return map2<T, T, T>([](T a, T b) {
-                  using U = Unsigned<T>;
-                  return static_cast<T>(static_cast<U>(static_cast<U>(a) - static_cast<U>(b)));
-              });
-          }));
+    lowering.emit(type, {type, type}, by_type(lowering, type, [](auto zero) {
+                      using T = decltype(zero);
+                      return map2<T, T, T>([](T a, T b) {
+                          using U = Unsigned<T>;
+                          return static_cast<T>(static_cast<U>(static_cast<U>(a) - static_cast<U>(b)));
+                      });
+                  }));
 }
 
 void add_with_carry(Lowering& lowering) { lower_carry<false>(lowering, true, lowering.accept(".cc")); }
@@ -221,63 +212,49 @@ void multiply(Lowering& lowering) {
     lowering.accept(".lo");
     const Type type = lowering.type();
     if (!wide) {
-        emit2(lowering, type,
-              by_type(lowering, type,
-                      [&](auto zero) {
-                          using T = decltype(zero);
-                          return upper ? map2<T, T, T>([](T a, T b) { return high(a, b); })
-                                       : map2<T, T, T>([](T a, T b) { return low(a, b); });
-                      }),
-              Work::integer);
+        lowering.emit(type, {type, type},
+                      by_type(lowering, type,
+                              [&](auto zero) {
+                                  using T = decltype(zero);
+                                  return upper ? map2<T, T, T>([](T a, T b) { return high(a, b); })
+                                               : map2<T, T, T>([](T a, T b) { return low(a, b); });
+                              }),
+                      Work::integer);
         return;
     }
     const Type result = twice(lowering, type);
-    lowering.expect_operands(3);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place d = lowering.target(0, result);
-    Op& op = lowering.emit(by_type(lowering, type,
-                                   [](auto zero) {
-                                       using T = decltype(zero);
-                                       if constexpr (sizeof(T) == 8) {
-                                           return Handler{};  // twice() has refused it
-                                       } else {
-                                           using W = Wide<T>;
-                                           return map2<W, T, T>([](T x, T y) {
-                                               return static_cast<W>(static_cast<W>(x) * static_cast<W>(y));
-                                           });
-                                       }
-                                   }),
-                           Work::integer);
-    op.d = d;
-    op.a = a;
-    op.b = b;
+    lowering.emit(result, {type, type},
+                  by_type(lowering, type,
+                          [](auto zero) {
+                              using T = decltype(zero);
+                              if constexpr (sizeof(T) == 8) {
+                                  return Handler{};  // twice() has refused it
+                              } else {
+                                  using W = Wide<T>;
+                                  return map2<W, T, T>([](T x, T y) {
+                                      return static_cast<W>(static_cast<W>(x) * static_cast<W>(y));
+                                  });
+                              }
+                          }),
+                  Work::integer);
 }
 
 template <bool in>
 void multiply_add_carry(Lowering& lowering, bool upper, bool out, Type type) {
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place c = lowering.source(3, type);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(
-        by_type(lowering, type,
-                [&](auto zero) -> Handler {
-                    using T = decltype(zero);
-                    if constexpr (sizeof(T) == 2) {
-                        lowering.refuse();
-                    } else if (upper) {
-                        return out ? &carry_mad<T, true, in, true> : &carry_mad<T, true, in, false>;
-                    } else {
-                        return out ? &carry_mad<T, false, in, true> : &carry_mad<T, false, in, false>;
-                    }
-                }),
-        Work::integer);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
+    lowering.emit(type, {type, type, type},
+                  by_type(lowering, type,
+                          [&](auto zero) -> Handler {
+                              using T = decltype(zero);
+                              if constexpr (sizeof(T) == 2) {
+                                  lowering.refuse();
+                              } else if (upper) {
+                                  return out ? &carry_mad<T, true, in, true> : &carry_mad<T, true, in, false>;
+                              } else {
+                                  return out ? &carry_mad<T, false, in, true>
+                                             : &carry_mad<T, false, in, false>;
+                              }
+                          }),
+                  Work::integer);
 }
 
 void multiply_add(Lowering& lowering) {
@@ -289,11 +266,6 @@ void multiply_add(Lowering& lowering) {
     const Type type = lowering.type();
     if (carry) return multiply_add_carry<false>(lowering, upper, true, type);
     const Type result = wide ? twice(lowering, type) : type;
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place c = lowering.source(3, result);
-    const Place d = lowering.target(0, result);
     Handler run = nullptr;
     if (saturate) {
         if (!upper || type != Type::s32) lowering.refuse();
@@ -313,11 +285,7 @@ void multiply_add(Lowering& lowering) {
             return map3<T, T, T, T>([](T x, T y, T z) { return plus(low(x, y), z); });
         });
     }
-    Op& op = lowering.emit(run, Work::integer);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
+    lowering.emit(result, {type, type, result}, run, Work::integer);
 }
 
 void multiply_add_with_carry(Lowering& lowering) {
@@ -330,13 +298,14 @@ void multiply_add_with_carry(Lowering& lowering) {
 template <bool rest>
 void divide(Lowering& lowering) {
     const Type type = lowering.type();
-    emit2(lowering, type,
-          by_type(lowering, type,
-                  [](auto zero) {
-                      using T = decltype(zero);
-                      return map2<T, T, T>([](T a, T b) { return rest ? remainder(a, b) : quotient(a, b); });
-                  }),
-          Work::special);
+    lowering.emit(
+        type, {type, type},
+        by_type(lowering, type,
+                [](auto zero) {
+                    using T = decltype(zero);
+                    return map2<T, T, T>([](T a, T b) { return rest ? remainder(a, b) : quotient(a, b); });
+                }),
+        Work::special);
 }
 
 template <bool greater, typename T>
@@ -361,72 +330,55 @@ void extreme(Lowering& lowering) {
                 });
             });
         }
-        emit2(lowering, type, run);
+        lowering.emit(type, {type, type}, run);
         return;
     }
     if (relu) {
         if (type != Type::s32) lowering.refuse();
-        emit2(lowering, type,
-              map2<s32, s32, s32>([](s32 a, s32 b) { return std::max(0, greater == (a > b) ? a : b); }));
+        lowering.emit(type, {type, type}, map2<s32, s32, s32>([](s32 a, s32 b) {
+                          return std::max(0, greater == (a > b) ? a : b);
+                      }));
         return;
     }
-    emit2(lowering, type, by_type(lowering, type, [](auto zero) {
-              using T = decltype(zero);
-              return map2<T, T, T>([](T a, T b) { return greater == (a > b) ? a : b; });
-          }));
+    lowering.emit(type, {type, type}, by_type(lowering, type, [](auto zero) {
+                      using T = decltype(zero);
+                      return map2<T, T, T>([](T a, T b) { return greater == (a > b) ? a : b; });
+                  }));
 }
 
 void absolute(Lowering& lowering) {
     const Type type = lowering.type();
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, type);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(by_type(lowering, type, [&](auto zero) -> Handler {
-        using T = decltype(zero);
-        using U = Unsigned<T>;
-        if constexpr (!std::is_signed_v<T>) lowering.refuse();
-        return map1<T, T>([](T x) {
-            return static_cast<T>(x < 0 ? static_cast<U>(U{0} - static_cast<U>(x)) : static_cast<U>(x));
-        });
-    }));
-    op.d = d;
-    op.a = a;
+    lowering.emit(
+        type, {type}, by_type(lowering, type, [&](auto zero) -> Handler {
+            using T = decltype(zero);
+            using U = Unsigned<T>;
+            if constexpr (!std::is_signed_v<T>) lowering.refuse();
+            return map1<T, T>([](T x) {
+                return static_cast<T>(x < 0 ? static_cast<U>(U{0} - static_cast<U>(x)) : static_cast<U>(x));
+            });
+        }));
 }
 
 void negate(Lowering& lowering) {
     const Type type = lowering.type();
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, type);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(by_bytes(bytes_of(type), [](auto zero) {
-        using U = decltype(zero);
-        return map1<U, U>([](U x) { return static_cast<U>(U{0} - x); });
-    }));
-    op.d = d;
-    op.a = a;
+    lowering.emit(type, {type}, by_bytes(bytes_of(type), [](auto zero) {
+                      using U = decltype(zero);
+                      return map1<U, U>([](U x) { return static_cast<U>(U{0} - x); });
+                  }));
 }
 
 // |a - b| + c
 void sum_of_differences(Lowering& lowering) {
     const Type type = lowering.type();
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, type);
-    const Place c = lowering.source(3, type);
-    const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(by_type(lowering, type, [](auto zero) {
-        using T = decltype(zero);
-        using U = Unsigned<T>;
-        return map3<U, T, T, U>([](T x, T y, U z) {
-            const U difference = x < y ? static_cast<U>(static_cast<U>(y) - static_cast<U>(x))
-                                       : static_cast<U>(static_cast<U>(x) - static_cast<U>(y));
-            return static_cast<U>(difference + z);
-        });
-    }));
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
+    lowering.emit(type, {type, type, type}, by_type(lowering, type, [](auto zero) {
+                      using T = decltype(zero);
+                      using U = Unsigned<T>;
+                      return map3<U, T, T, U>([](T x, T y, U z) {
+                          const U difference = x < y ? static_cast<U>(static_cast<U>(y) - static_cast<U>(x))
+                                                     : static_cast<U>(static_cast<U>(x) - static_cast<U>(y));
+                          return static_cast<U>(difference + z);
+                      });
+                  }));
 }
 
 // The same name for numbers of both kinds.

@@ -89,13 +89,8 @@ void lower_turn_matrix(Lowering& lowering) {
         lowering.refuse();
     lowering.accept(".aligned");
     if (lowering.type() != Type::b16) lowering.refuse();
-    lowering.expect_operands(2);
-    const Place a = lowering.source(1, Type::b32);
-    const Place d = lowering.target(0, Type::b32);
-    Op& op = lowering.emit(&turn_matrix, Work::memory);
+    Op& op = lowering.emit(Type::b32, {Type::b32}, &turn_matrix, Work::memory);
     op.kind = Kind::gather;
-    op.d = d;
-    op.a = a;
 }
 
 }  // namespace

@@ -244,11 +244,9 @@ void test_variable(Context& context, const Op& op, Mask mask) {
 
 // Constants lie among other variables in global memory: they are known one by one.
 void lower_is_constant(Lowering& lowering) {
-    const Place a = lowering.source(1, Type::b64);
-    const Place d = lowering.target(0, Type::pred);
-    Op& none = lowering.emit(&test_variable);
-    none.a = none.b = a;
-    none.d = d;
+    Op& none = lowering.emit(Type::pred, {Type::b64}, &test_variable);
+    none.b = none.a;
+    const Place a = none.a, d = none.d;
     const std::vector<Variable>& variables = lowering.module().variables;
     for (std::size_t index = 0; index < variables.size(); ++index) {
         if (!variables[index].constant) continue;
@@ -270,15 +268,10 @@ void lower_isspacep(Lowering& lowering) {
     const bool own_block = lowering.instruction().name.find(".shared::cluster") == std::string_view::npos;
     const auto space = space_of(lowering);
     if (!space) lowering.refuse();
-    lowering.expect_operands(2);
     if (*space == Space::constant) return lower_is_constant(lowering);
-    const Place a = lowering.source(1, Type::b64);
-    const Place d = lowering.target(0, Type::pred);
-    Op& op = lowering.emit(&test_space);
+    Op& op = lowering.emit(Type::pred, {Type::b64}, &test_space);
     op.extra = static_cast<std::uint32_t>(window_of(*space) >> window::shift);
     op.width = *space == Space::shared && own_block ? 1 : 0;
-    op.d = d;
-    op.a = a;
 }
 
 }  // namespace

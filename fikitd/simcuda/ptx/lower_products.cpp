@@ -87,20 +87,12 @@ void dot_product(Lowering& lowering) {
     const Type b_type = lowering.type();
     if (bytes_of(a_type) != 4 || bytes_of(b_type) != 4 || !is_integer(a_type) || !is_integer(b_type))
         lowering.refuse();
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, Type::u32);
-    const Place b = lowering.source(2, Type::u32);
-    const Place c = lowering.source(3, Type::u32);
-    const Place d = lowering.target(0, Type::u32);
     Op& op = lowering.emit(
+        Type::u32, {Type::u32, Type::u32, Type::u32},
         four ? map_op3<u32, u32, u32, u32>([](const Op& o, u32 x, u32 y, u32 z) { return dot4(o, x, y, z); })
              : map_op3<u32, u32, u32, u32>([](const Op& o, u32 x, u32 y, u32 z) { return dot2(o, x, y, z); }),
         Work::integer);
     op.extra = (is_signed(a_type) ? 1U : 0U) | (is_signed(b_type) ? 2U : 0U) | (upper ? 4U : 0U);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
 }
 
 }  // namespace

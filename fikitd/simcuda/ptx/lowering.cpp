@@ -167,6 +167,25 @@ Op& Lowering::emit(Handler handler, Work cost) {
     return function().code.back();
 }
 
+Op& Lowering::emit(Type to, std::initializer_list<Type> from, Handler handler, Work cost) {
+    expect_operands(1 + from.size());
+    Op places;
+    Place* const sources[] = {&places.a, &places.b, &places.c, &places.e};
+    std::size_t index = 0;
+    for (const Type type : from) {
+        *sources[index] = source(index + 1, type);
+        ++index;
+    }
+    places.d = target(0, to);
+    Op& op = emit(handler, cost);
+    op.d = places.d;
+    op.e = places.e;
+    op.a = places.a;
+    op.b = places.b;
+    op.c = places.c;
+    return op;
+}
+
 Op& Lowering::prepare(Handler handler) {
     Op& op = emit(handler);
     op.guard = no_place;

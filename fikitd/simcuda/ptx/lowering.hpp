@@ -83,6 +83,8 @@ class Lowering {
     Place address_of(const Operand& variable, unsigned bytes, bool generic);
 
     Op& emit(Handler handler, Work cost = Work::simple);
+    // The instruction as one operation: its operands are a target and so many sources (a, b, c and e).
+    Op& emit(Type target, std::initializer_list<Type> sources, Handler handler, Work cost = Work::simple);
     // An operation before the one at hand, without its guard.
     Op& prepare(Handler handler);
 
