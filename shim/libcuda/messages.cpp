@@ -38,52 +38,17 @@ MessageReader::State read_head(const uint8_t* data, size_t size, Head& head) {
     if (first <= 0x8f) return fixed(Head::map, first & 0x0fu);
     if (first <= 0x9f) return fixed(Head::array, first & 0x0fu);
     if (first <= 0xbf) return fixed(Head::text, first & 0x1fu);
-    switch (first) {
-        case 0xc0:
-        case 0xc2:
-        case 0xc3:
-            return fixed(Head::plain, 0);
-        case 0xc4:
-        case 0xc5:
-        case 0xc6:
-            return sized(Head::plain, 1u << (first - 0xc4));
-        case 0xc7:
-        case 0xc8:
-        case 0xc9:
-            return sized(Head::plain, 1u << (first - 0xc7), 1);
-        case 0xca:
-            return fixed(Head::plain, 4);
-        case 0xcb:
-            return fixed(Head::plain, 8);
-        case 0xcc:
-        case 0xcd:
-        case 0xce:
-        case 0xcf:
-            return fixed(Head::plain, uint64_t{1} << (first - 0xcc));
-        case 0xd0:
-        case 0xd1:
-        case 0xd2:
-        case 0xd3:
-            return fixed(Head::plain, uint64_t{1} << (first - 0xd0));
-        case 0xd4:
-        case 0xd5:
-        case 0xd6:
-        case 0xd7:
-        case 0xd8:
-            return fixed(Head::plain, 1 + (uint64_t{1} << (first - 0xd4)));
-        case 0xd9:
-        case 0xda:
-        case 0xdb:
-            return sized(Head::text, 1u << (first - 0xd9));
-        case 0xdc:
-        case 0xdd:
-            return sized(Head::array, 2u << (first - 0xdc));
-        case 0xde:
-        case 0xdf:
-            return sized(Head::map, 2u << (first - 0xde));
-        default:
-            return State::broken;
-    }
+    if (first == 0xc1) return State::broken;
+    if (first <= 0xc3) return fixed(Head::plain, 0);
+    if (first <= 0xc6) return sized(Head::plain, 1u << (first - 0xc4));
+    if (first <= 0xc9) return sized(Head::plain, 1u << (first - 0xc7), 1);
+    if (first <= 0xcb) return fixed(Head::plain, first == 0xca ? 4 : 8);
+    if (first <= 0xcf) return fixed(Head::plain, uint64_t{1} << (first - 0xcc));
+    if (first <= 0xd3) return fixed(Head::plain, uint64_t{1} << (first - 0xd0));
+    if (first <= 0xd8) return fixed(Head::plain, 1 + (uint64_t{1} << (first - 0xd4)));
+    if (first <= 0xdb) return sized(Head::text, 1u << (first - 0xd9));
+    if (first <= 0xdd) return sized(Head::array, 2u << (first - 0xdc));
+    return sized(Head::map, 2u << (first - 0xde));
 }
 
 MessageReader::State skip(const uint8_t* data, size_t size, size_t& at, int depth) {
