@@ -84,4 +84,24 @@ bool converse(char (&reason)[256], Ask ask) {
     }
 }
 
+// Asks as `client` which GPUs the program may see, in its order; `read` is given each and its number, `most`
+// of them.
+template <class Read>
+bool ask_gpus(const char* client, unsigned most, unsigned& count, char (&reason)[256], Read read) {
+    MessageWriter list;
+    begin_request(list, 2, 1, "list_visible_gpus");
+    write_job(list);
+    return converse(reason, [&](Conversation& conversation) {
+        MessageReader reply(nullptr, 0);
+        if (!conversation.begin(client) || !conversation.exchange(list, "visible_gpus", reply)) return false;
+        const MessageReader gpus = reply.at("gpus");
+        for (count = 0; count < most; ++count) {
+            const MessageReader gpu = gpus.item(count);
+            if (!gpu.exists()) break;
+            read(gpu, count);
+        }
+        return true;
+    });
+}
+
 }  // namespace fikit::shim

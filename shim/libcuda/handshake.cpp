@@ -1,7 +1,6 @@
 #include "handshake.hpp"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,37 +54,19 @@ std::string_view session_name(const char* program, char (&name)[200]) {
     return {name, length};
 }
 
-template <size_t size>
-void copy_text(const MessageReader& from, char (&to)[size]) {
-    const std::string_view text = from.text();
-    snprintf(to, size, "%.*s", static_cast<int>(text.size()), text.data());
-}
-
 }  // namespace
 
 bool list_gpus(Gpu (&gpus)[most_gpus], unsigned& count, char (&reason)[256]) {
-    MessageWriter list;
-    begin_request(list, 2, 1, "list_visible_gpus");
-    write_job(list);
-    return converse(reason, [&](Conversation& conversation) {
-        MessageReader reply(nullptr, 0);
-        if (!conversation.begin("libcuda") || !conversation.exchange(list, "visible_gpus", reply))
-            return false;
-        const MessageReader all = reply.at("gpus");
-        for (count = 0; count < most_gpus; ++count) {
-            const MessageReader from = all.item(count);
-            if (!from.exists()) break;
-            Gpu& gpu = gpus[count];
-            gpu = {};
-            from.at("index").number(gpu.index);
-            copy_text(from.at("name"), gpu.name);
-            copy_text(from.at("uuid"), gpu.uuid);
-            copy_text(from.at("pci"), gpu.pci);
-            from.at("compute_capability").number(gpu.capability);
-            from.at("memory_bytes").number(gpu.memory_bytes);
-            gpu.nvidia_driver = from.at("nvidia_driver").boolean();
-        }
-        return true;
+    return ask_gpus("libcuda", most_gpus, count, reason, [&](const MessageReader& from, unsigned number) {
+        Gpu& gpu = gpus[number];
+        gpu = {};
+        from.at("index").number(gpu.index);
+        copy_text(from.at("name"), gpu.name);
+        copy_text(from.at("uuid"), gpu.uuid);
+        copy_text(from.at("pci"), gpu.pci);
+        from.at("compute_capability").number(gpu.capability);
+        from.at("memory_bytes").number(gpu.memory_bytes);
+        gpu.nvidia_driver = from.at("nvidia_driver").boolean();
     });
 }
 

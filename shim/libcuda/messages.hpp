@@ -3,6 +3,8 @@
 // nothing: it stays within its bytes and its depth, and what has another type than expected is not there.
 #pragma once
 
+#include <stdio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -50,5 +52,12 @@ class MessageReader {
     const uint8_t* data_;
     size_t size_;
 };
+
+// A text, as far as there is room.
+template <size_t size>
+void copy_text(const MessageReader& from, char (&to)[size]) {
+    const std::string_view text = from.text();
+    snprintf(to, size, "%.*s", static_cast<int>(text.size()), text.data());
+}
 
 }  // namespace fikit::shim

@@ -1,22 +1,12 @@
 #include "devices.hpp"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "conversation.hpp"
 
 namespace fikit::nvml {
 namespace {
 
-using shim::Conversation;
+using shim::copy_text;
 using shim::MessageReader;
-using shim::MessageWriter;
-
-template <size_t size>
-void copy_text(const MessageReader& from, char (&to)[size]) {
-    const std::string_view text = from.text();
-    snprintf(to, size, "%.*s", static_cast<int>(text.size()), text.data());
-}
 
 uint64_t number_of(const MessageReader& from) {
     uint64_t value = 0;
@@ -48,21 +38,9 @@ void read(const MessageReader& from, Device& device) {
 bool ask_daemon(Devices& devices) {
     char reason[256];
     devices.count = 0;
-    MessageWriter request;
-    begin_request(request, 2, 1, "list_visible_gpus");
-    shim::write_job(request);
-    return shim::converse(reason, [&](Conversation& conversation) {
-        MessageReader reply(nullptr, 0);
-        if (!conversation.begin("libnvidia-ml") || !conversation.exchange(request, "visible_gpus", reply))
-            return false;
-        const MessageReader gpus = reply.at("gpus");
-        for (devices.count = 0; devices.count < most_devices; ++devices.count) {
-            const MessageReader gpu = gpus.item(devices.count);
-            if (!gpu.exists()) break;
-            read(gpu, devices.device[devices.count]);
-        }
-        return true;
-    });
+    return shim::ask_gpus(
+        "libnvidia-ml", most_devices, devices.count, reason,
+        [&](const MessageReader& gpu, unsigned number) { read(gpu, devices.device[number]); });
 }
 
 }  // namespace fikit::nvml
