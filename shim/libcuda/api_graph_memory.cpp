@@ -2,7 +2,6 @@
 #include <new>
 
 #include "capture.hpp"
-#include "entry.hpp"
 #include "graph_memory.hpp"
 #include "graph_memory_use.hpp"
 #include "ranges.hpp"

@@ -1,7 +1,6 @@
 // Objects of the program that graphs keep alive.
 #include <new>
 
-#include "entry.hpp"
 #include "graph.hpp"
 #include "served.hpp"
 #include "user_objects.hpp"

@@ -3,7 +3,6 @@
 #include <new>
 #include <utility>
 
-#include "../records.hpp"
 #include "capture.hpp"
 #include "copies.hpp"
 #include "graph_memory.hpp"
