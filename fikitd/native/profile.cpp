@@ -47,6 +47,26 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     least = recent == 0 ? own : std::min(least, own);
     if (disturbed && known() && told / 2 > median) told = std::max(own, 2 * median);
     const bool far = known() && ((told / 2 > median && !disturbed) || told < median / 2);
+    compare(own, far);
+    keep(told, own, disturbed);
+    count_one<window>(samples);
+    const uint32_t before = median;
+    const bool accident = summarise();
+    // The first one beside nothing counts, whatever those before it were.
+    if (shortest == 0 || (undisturbed == 1 && !disturbed))
+        shortest = told;
+    else if (told < shortest)
+        shortest -= (shortest - told + 3) / 4;
+    else if (!disturbed)  // an accident moves it little
+        shortest += std::min(told - shortest, shortest / 4) / 4;
+    tell();
+    // Once the median holds still, look less often; when it moves, look again.
+    const uint32_t moved = before > median ? before - median : median - before;
+    look_again(moved > median / 4 || (far && wrong < varies) || accident || doubtful());
+}
+
+// One that took so long of its own with what was known; `far`: less than half, or more than twice of that.
+void KernelEntry::compare(uint32_t own, bool far) {
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // One launch in twenty that is longer is out of the window before the next one is in it.
@@ -60,6 +80,9 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
         recent = undisturbed = wrong_in_a_row = shortest = rare_for = 0;
         rare = {};
     }
+}
+
+void KernelEntry::keep(uint32_t told, uint32_t own, bool disturbed) {
     if (disturbed || undisturbed == known_after) {
         durations[recent % window] = told;
         sure[recent % window] = disturbed ? std::min(own, told) : told;
@@ -70,10 +93,12 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
         ++undisturbed;
         recent = undisturbed == known_after ? undisturbed : std::max(recent, undisturbed);
     }
-    count_one<window>(samples);
+}
+
+// What the window says; whether it has an accident.
+bool KernelEntry::summarise() {
     const uint32_t count = std::min(recent, window);
     const auto sorted = in_order(durations, count);
-    const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     // In so small a window the 95th percentile is the largest. But what others' work may account for is none
     // of it: a kernel whose first few were long beside that would not go as long as they are in the window.
@@ -88,17 +113,11 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
         const uint32_t longer = std::max(surely[count - 2], std::min(rare[0], rare[1]));
         mixed = mixed || longer - surely[1] > std::max(mixed_by, surely[1] / 2);
     }
-    // The first one beside nothing counts, whatever those before it were.
-    if (shortest == 0 || (undisturbed == 1 && !disturbed))
-        shortest = told;
-    else if (told < shortest)
-        shortest -= (shortest - told + 3) / 4;
-    else if (!disturbed)  // an accident moves it little
-        shortest += std::min(told - shortest, shortest / 4) / 4;
-    tell();
-    // Once the median holds still, look less often; when it moves, look again.
-    const uint32_t moved = before > median ? before - median : median - before;
-    const bool unsettled = moved > median / 4 || (far && wrong < varies) || accident || doubtful();
+    return accident;
+}
+
+// When the next launch is measured.
+void KernelEntry::look_again(bool unsettled) {
     // There are many entries of what a key comes behind: that would be half of all that is measured.
     interval = unsettled && any == nullptr ? 1 : std::min(interval * 2, rarely());
     if (!known() || interval == 1) until_sample = 0;

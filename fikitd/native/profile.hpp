@@ -139,6 +139,12 @@ struct KernelEntry {
     void tell();  // brings `work` up to date
     void sample_again();
     void forget();
+
+  private:
+    void compare(uint32_t own, bool far);
+    void keep(uint32_t told, uint32_t own, bool disturbed);
+    bool summarise();
+    void look_again(bool unsettled);
 };
 
 // How long a kernel takes that was never measured, by those of its session that were.
