@@ -3,7 +3,6 @@
 #include <calls.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "array_shape.hpp"
@@ -16,22 +15,14 @@ namespace {
 uint64_t bytes_wanted(const Session& session) {
     const Operation& operation = *session.head;
     const uint32_t call = operation.as<fikit_call_record>().call;
-    if (call == fikit_call_memory_allocate) {
-        fikit_request_memory_allocate request;
-        std::memcpy(&request, operation.payload(), sizeof request);
-        return request.size + Arena::granule;
-    }
-    if (call == fikit_call_memory_create) {
-        fikit_request_memory_create request;
-        std::memcpy(&request, operation.payload(), sizeof request);
-        return request.size;
-    }
+    if (call == fikit_call_memory_allocate)
+        return operation.request<fikit_request_memory_allocate>().size + Arena::granule;
+    if (call == fikit_call_memory_create) return operation.request<fikit_request_memory_create>().size;
     if (call == fikit_call_module_load)
         return session.compiled != nullptr ? session.compiled->variable_bytes : 0;
-    fikit_request_array_create request;
     if (call != fikit_call_array_create) return 0;
-    std::memcpy(&request, operation.payload(), sizeof request);
-    return is_possible(request.shape) ? memory_bytes(request.shape) : 0;
+    const auto shape = operation.request<fikit_request_array_create>().shape;
+    return is_possible(shape) ? memory_bytes(shape) : 0;
 }
 
 struct Range {
@@ -46,14 +37,11 @@ struct Range {
 Range pinned_by(const Operation& operation) {
     const uint32_t call = operation.as<fikit_call_record>().call;
     if (call == fikit_call_host_register) {
-        fikit_request_host_register request;
-        std::memcpy(&request, operation.payload(), sizeof request);
+        const auto request = operation.request<fikit_request_host_register>();
         return {request.own, request.size};
     }
-    fikit_request_host_allocate request;
-    if (call != fikit_call_host_allocate) return {};
-    std::memcpy(&request, operation.payload(), sizeof request);
-    return {0, request.size};
+    if (call == fikit_call_host_allocate) return {0, operation.request<fikit_request_host_allocate>().size};
+    return {};
 }
 
 }  // namespace

@@ -45,8 +45,7 @@ bool waits_for_word(const Session& session, uint64_t first, uint64_t bytes) {
 bool is_held(const Session& session, const PutOff& earlier, const Operation& call) {
     const uint32_t number = call.as<fikit_call_record>().call;
     if (number == fikit_call_module_unload) {
-        fikit_request_module_unload request;
-        std::memcpy(&request, call.payload(), sizeof request);
+        const auto request = call.request<fikit_request_module_unload>();
         return (request.handle < FIKIT_MAX_MODULES && earlier.modules[request.handle]) ||
                waits_for_word(session, [&](uint64_t word) {
                    const auto behind = session.buffers.upper_bound(word);
@@ -55,8 +54,7 @@ bool is_held(const Session& session, const PutOff& earlier, const Operation& cal
                });
     }
     if (number != fikit_call_memory_unmap) return false;
-    fikit_request_memory_unmap request;
-    std::memcpy(&request, call.payload(), sizeof request);
+    const auto request = call.request<fikit_request_memory_unmap>();
     return waits_for_word(session, request.address, request.size);
 }
 

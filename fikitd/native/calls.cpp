@@ -56,18 +56,17 @@ class CallHandler {
     }
 
     CUresult answer(const fikit_call_record& call) {
-        const uint8_t* payload = session_.head->payload();
+        const Operation& asked = *session_.head;
         switch (call.call) {
-#define FIKIT_ANSWER(number, name)                                                \
-    case number: {                                                                \
-        fikit_request_##name request;                                             \
-        std::memcpy(&request, payload, sizeof request);                           \
-        fikit_reply_##name reply{};                                               \
-        bytes_ = sizeof reply;                                                    \
-        extra_ = {payload + sizeof request, call.payload_bytes - sizeof request}; \
-        const CUresult status = name(request, reply);                             \
-        std::memcpy(reply_, &reply, sizeof reply);                                \
-        return status;                                                            \
+#define FIKIT_ANSWER(number, name)                                                        \
+    case number: {                                                                        \
+        const auto request = asked.request<fikit_request_##name>();                       \
+        fikit_reply_##name reply{};                                                       \
+        bytes_ = sizeof reply;                                                            \
+        extra_ = {asked.payload() + sizeof request, call.payload_bytes - sizeof request}; \
+        const CUresult status = name(request, reply);                                     \
+        std::memcpy(reply_, &reply, sizeof reply);                                        \
+        return status;                                                                    \
     }
             FIKIT_CALLS(FIKIT_ANSWER)
 #undef FIKIT_ANSWER

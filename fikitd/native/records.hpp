@@ -30,6 +30,13 @@ struct Operation {
         return reinterpret_cast<const fikit_value*>(bytes + sizeof(fikit_values));
     }
     const uint8_t* payload() const { return bytes + sizeof(fikit_call_record); }
+    // What a call asks for.
+    template <class Request>
+    Request request() const {
+        Request asked;
+        std::memcpy(&asked, payload(), sizeof asked);
+        return asked;
+    }
 };
 
 // A record that is kept for later: only the cache lines that it has, aligned as an Operation is.
