@@ -42,11 +42,9 @@ class SessionState(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Every session, and how far the loop has turned."""
+    """Every session, and for how long there was work of them."""
 
     sessions: list[SessionState]
-    loops: int
-    beats: int
     busy_ns: int
     outlived: str
 

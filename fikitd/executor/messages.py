@@ -123,11 +123,9 @@ class AttachedSession(Struct, frozen=True, kw_only=True):
 
 
 class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
-    """``loops`` counts turns of the dispatch loop, ``beats`` those of a parked one included."""
+    """Answer to ``ListAttached``."""
 
     sessions: list[AttachedSession]
-    loops: Count
-    beats: Count
     busy_ns: Count
     """Time during which any work was in flight."""
     ending: list[str] = []

@@ -297,8 +297,6 @@ class ExecutorProcess:
         ending = set(attached) - {state.session for state in snapshot.sessions}
         answer = m.AttachedSessions(
             sessions=sessions,
-            loops=snapshot.loops,
-            beats=snapshot.beats,
             busy_ns=snapshot.busy_ns,
             ending=sorted(ending & set(self._attached)),
             outlived=snapshot.outlived,

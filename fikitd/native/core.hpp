@@ -124,7 +124,6 @@ struct EndedSession {
 
 struct Snapshot {
     std::vector<SessionSnapshot> sessions;
-    uint64_t loops = 0, beats = 0;
     int64_t busy_ns = 0;
     std::string outlived;  // by its work: the session that has ended and whose step is the oldest in flight
 };
@@ -458,7 +457,6 @@ class Core {
     Workers releases_;   // free: the driver may make them wait for running kernels, which no call should
     std::thread thread_;
     std::atomic<bool> stopping_{false}, posted_{false};
-    std::atomic<uint64_t> loops_{0}, beats_{0};
     std::mutex posted_mutex_;
     std::vector<std::function<void()>> posted_actions_;
     Descriptor epoll_, kick_, notification_;

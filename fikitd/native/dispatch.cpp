@@ -272,7 +272,6 @@ bool Core::turn() {
     for (const auto& session : sessions_)
         if (session->unmarked_steps > 0) progress |= flush_marks(*session, now, false);
     check_health(now);
-    loops_.fetch_add(1, std::memory_order_relaxed);
     return progress;
 }
 
@@ -315,7 +314,6 @@ void Core::run() {
         }
         tell_apart();
         park(timeout);
-        beats_.fetch_add(1, std::memory_order_relaxed);
     }
     while (run_posted()) {
     }

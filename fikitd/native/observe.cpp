@@ -66,8 +66,6 @@ Snapshot Core::snapshot() {
         if (oldest != nullptr && oldest->state == Session::State::draining) all.outlived = oldest->id;
         return false;
     });
-    all.loops = loops_.load();
-    all.beats = beats_.load();
     return all;
 }
 

@@ -187,8 +187,6 @@ NB_MODULE(_core, module) {
                  nb::list sessions;
                  for (const SessionSnapshot& session : taken.sessions) sessions.append(describe(session));
                  all["sessions"] = sessions;
-                 all["loops"] = taken.loops;
-                 all["beats"] = taken.beats;
                  all["busy_ns"] = taken.busy_ns;
                  all["outlived"] = taken.outlived;
                  return all;

@@ -71,7 +71,6 @@ class Double:
         self.decoder = Decoder(m.AnyAsk)
         self.received: list[int] = []
         self.sessions: dict[str, Attachment] = {}
-        self.beats = 0
         self.tracing = False
         self.deaf = False
 
@@ -139,11 +138,8 @@ class Double:
                 attachment.weight = attachment.weight if ask.weight is None else ask.weight
                 self.send(identifier, m.Ok())
             case m.ListAttached():
-                self.beats += 1
                 listed = [each.listed() for each in self.sessions.values()]
-                self.send(
-                    identifier, m.AttachedSessions(sessions=listed, loops=1, beats=self.beats, busy_ns=5)
-                )
+                self.send(identifier, m.AttachedSessions(sessions=listed, busy_ns=5))
             case m.ReadMemory(limit_bytes=limit, used_bytes=used):
                 self.send(identifier, m.MemoryLeft(free_bytes=limit - used, total_bytes=limit))
             case m.TraceControl():
