@@ -201,6 +201,21 @@ void partitions(Bench& bench) {
     for (CUgreenCtx each : {green, other}) RUN(cuGreenCtxDestroy, each);
 }
 
+// A launch and its synchronisation in one context after the other.
+double in_turn(Bench& bench, CUcontext second, CUfunction nothing, CUstream stream) {
+    std::vector<double> pairs;
+    for (int index = 0; index < 200; ++index) {
+        RUN(cuCtxSetCurrent, bench.context);
+        const double start = now();
+        bench.round_trip(1, 32);
+        RUN(cuCtxSetCurrent, second);
+        Bench::launch(nothing, stream, 1, 32, 0);
+        RUN(cuStreamSynchronize, stream);
+        pairs.push_back(now() - start);
+    }
+    return median(pairs);
+}
+
 void contexts(Bench& bench) {
     CUcontext second = nullptr;
     CUfunction nothing = nullptr, spin = nullptr;
@@ -210,17 +225,7 @@ void contexts(Bench& bench) {
     bench.results.add("context", (now() - start) / 1000);
     RUN(cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, 0);
     Bench::load(nothing, spin);
-    std::vector<double> pairs;
-    for (int index = 0; index < 200; ++index) {
-        RUN(cuCtxSetCurrent, bench.context);
-        start = now();
-        bench.round_trip(1, 32);
-        RUN(cuCtxSetCurrent, second);
-        Bench::launch(nothing, stream, 1, 32, 0);
-        RUN(cuStreamSynchronize, stream);
-        pairs.push_back(now() - start);
-    }
-    bench.results.add("contexts_in_turn", median(pairs));
+    bench.results.add("contexts_in_turn", in_turn(bench, second, nothing, stream));
     for (int index = 0; index < 150; ++index) Bench::launch(spin, stream, 1, 32, 1000);
     RUN(cuCtxSetCurrent, bench.context);
     std::vector<double> waits;
@@ -254,17 +259,7 @@ void side_by_side(Bench& bench) {
         RUN(cuCtxSetCurrent, second);
         RUN(cuStreamSynchronize, stream);
     }
-    std::vector<double> pairs;
-    for (int index = 0; index < 200; ++index) {
-        RUN(cuCtxSetCurrent, bench.context);
-        const double start = now();
-        bench.round_trip(1, 32);
-        RUN(cuCtxSetCurrent, second);
-        Bench::launch(nothing, stream, 1, 32, 0);
-        RUN(cuStreamSynchronize, stream);
-        pairs.push_back(now() - start);
-    }
-    bench.results.add("contexts_in_turn_mps", median(pairs));
+    bench.results.add("contexts_in_turn_mps", in_turn(bench, second, nothing, stream));
     RUN(cuCtxDestroy, second);
     RUN(cuCtxSetCurrent, bench.context);
 }
