@@ -7,11 +7,7 @@ namespace {
 
 template <typename Body>
 CUresult with_function(CUfunction handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Function* function = driver.functions.find(handle);
-        return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *function);
-    });
+    return with_handle<&Driver::functions>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 }  // namespace

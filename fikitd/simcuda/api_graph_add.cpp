@@ -52,18 +52,6 @@ CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const C
     });
 }
 
-template <typename Params>
-CUresult add_kernel(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, std::size_t count,
-                    const Params* params) {
-    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
-        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        Context* context = nullptr;
-        const CUresult result = current_context(driver, context);
-        if (result != CUDA_SUCCESS) return result;
-        return read_params(driver, *context, kernel_params(*params), command);
-    });
-}
-
 CUresult add_any(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data,
                  std::size_t count, CUgraphNodeParams* params) {
     return add(node, graph, after, data, count,
@@ -76,17 +64,6 @@ CUresult add_any(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, con
                        return read_conditional(driver, into, params->conditional, command);
                    return read_params(driver, *context, *params, command);
                });
-}
-
-template <typename Kind>
-CUresult add_event(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, std::size_t count,
-                   CUevent handle) {
-    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
-        std::shared_ptr<Event> event = driver.events.share(handle);
-        if (!event) return CUDA_ERROR_INVALID_VALUE;
-        command = Kind{std::move(event)};
-        return CUDA_SUCCESS;
-    });
 }
 
 }  // namespace
@@ -104,30 +81,24 @@ CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* 
 
 CUresult cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-    return add_kernel(node, graph, after, count, params);
+    return add(node, graph, after, nullptr, count, kernel_reader(params));
 }
 CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                  const CUDA_KERNEL_NODE_PARAMS* params) {
-    return add_kernel(node, graph, after, count, params);
+    return add(node, graph, after, nullptr, count, kernel_reader(params));
 }
 
 CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMCPY3D* params, CUcontext) {
-    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
-    });
+    return add(node, graph, after, nullptr, count, reader(params));
 }
 CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
-    });
+    return add(node, graph, after, nullptr, count, reader(params));
 }
 CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                             const CUDA_HOST_NODE_PARAMS* params) {
-    return add(node, graph, after, nullptr, count, [&](Driver&, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(*params, command);
-    });
+    return add(node, graph, after, nullptr, count, reader(params));
 }
 CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                   CUgraph child) {
@@ -140,23 +111,19 @@ CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode
 }
 CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                    CUevent event) {
-    return add_event<RecordCommand>(node, graph, after, count, event);
+    return add(node, graph, after, nullptr, count, event_reader<RecordCommand>(event));
 }
 CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                  CUevent event) {
-    return add_event<WaitCommand>(node, graph, after, count, event);
+    return add(node, graph, after, nullptr, count, event_reader<WaitCommand>(event));
 }
 CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
-    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
-    });
+    return add(node, graph, after, nullptr, count, reader(params));
 }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* params) {
-    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
-    });
+    return add(node, graph, after, nullptr, count, reader(params));
 }
 CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                CUdeviceptr address) {

@@ -60,40 +60,6 @@ CUresult check_node_attribute(const LaunchCommand& launch, const CUlaunchAttribu
     return choose_cluster(*launch.function, launch.shape, wanted, cluster);
 }
 
-template <typename Params>
-auto kernel_reader(const Params* params) {
-    return [params](Driver& driver, Command& command) -> CUresult {
-        Context* context = nullptr;
-        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const CUresult result = current_context(driver, context);
-        if (result != CUDA_SUCCESS) return result;
-        return read_params(driver, *context, kernel_params(*params), command);
-    };
-}
-
-template <typename Params>
-auto reader(const Params* params) {
-    return [params](Driver& driver, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
-    };
-}
-
-auto host_reader(const CUDA_HOST_NODE_PARAMS* params) {
-    return [params](Driver&, Command& command) -> CUresult {
-        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(*params, command);
-    };
-}
-
-template <typename Kind>
-auto event_reader(CUevent handle) {
-    return [handle](Driver& driver, Command& command) -> CUresult {
-        std::shared_ptr<Event> event = driver.events.share(handle);
-        if (!event) return CUDA_ERROR_INVALID_VALUE;
-        command = Kind{std::move(event)};
-        return CUDA_SUCCESS;
-    };
-}
-
 template <typename Kind>
 CUresult get_event(CUgraphNode node, CUevent* event) {
     return get<Kind>(node, [&](Kind& command) -> CUresult {
@@ -256,11 +222,11 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* param
     });
 }
 CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params) {
-    return set<HostCommand>(node, host_reader(params));
+    return set<HostCommand>(node, reader(params));
 }
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                       const CUDA_HOST_NODE_PARAMS* params) {
-    return set<HostCommand>(exec, node, host_reader(params));
+    return set<HostCommand>(exec, node, reader(params));
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {

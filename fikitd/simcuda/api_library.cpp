@@ -17,11 +17,7 @@ namespace {
 
 template <typename Body>
 CUresult with_library(CUlibrary handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Library* library = driver.libraries.find(handle);
-        return library == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *library);
-    });
+    return with_handle<&Driver::libraries>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 // For what a library has in the current context.
@@ -36,11 +32,7 @@ CUresult with_loaded(CUlibrary handle, Body body) {
 
 template <typename Body>
 CUresult with_kernel(CUkernel handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        LibraryKernel* kernel = driver.library_kernels.find(handle);
-        return kernel == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *kernel);
-    });
+    return with_handle<&Driver::library_kernels>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 CUresult load_library(CUlibrary* handle, const std::vector<std::byte>& bytes, const JitOptions& options) {

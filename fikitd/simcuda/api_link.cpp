@@ -101,11 +101,7 @@ constexpr std::string_view launches = R"(
 
 template <typename Body>
 CUresult with_link(CUlinkState handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        LinkState* link = driver.links.find(handle);
-        return link == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *link);
-    });
+    return with_handle<&Driver::links>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {

@@ -30,11 +30,7 @@ CUresult load_module(CUmodule* handle, const std::vector<std::byte>& bytes, cons
 
 template <typename Body>
 CUresult with_image(CUmodule handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Image* image = driver.images.find(handle);
-        return image == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *image);
-    });
+    return with_handle<&Driver::images>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 }  // namespace

@@ -9,13 +9,11 @@ namespace {
 // Of what a function keeps, what `body` says; false: that cannot be.
 template <typename Body>
 CUresult change(CUfunction handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Function* function = driver.functions.find(handle);
-        if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (function->next_launch == nullptr) function->next_launch = std::make_unique<StatefulLaunch>();
-        return body(*function->next_launch) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    });
+    const auto keep = [&](Driver&, Function& function) {
+        if (function.next_launch == nullptr) function.next_launch = std::make_unique<StatefulLaunch>();
+        return body(*function.next_launch) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    return with_handle<&Driver::functions>(handle, CUDA_ERROR_INVALID_HANDLE, keep);
 }
 
 }  // namespace

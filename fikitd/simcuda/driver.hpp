@@ -292,6 +292,16 @@ CUresult with_driver(Body body) noexcept {
     }
 }
 
+// Calls about an object behind an untrusted handle: not after a fault, and `otherwise` where there is none.
+template <auto objects, typename Handle, typename Body>
+CUresult with_handle(Handle handle, CUresult otherwise, Body body) noexcept {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        auto* object = (driver.*objects).find(handle);
+        return object == nullptr ? otherwise : body(driver, *object);
+    });
+}
+
 // Calls about memory that needs no context: not after a fault.
 template <typename Body>
 CUresult with_memory(Body body) noexcept {

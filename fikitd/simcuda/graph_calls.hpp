@@ -7,29 +7,17 @@ namespace fikit::sim {
 
 template <typename Body>
 CUresult with_graph(CUgraph handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Graph* graph = driver.graphs.find(handle);
-        return graph == nullptr ? CUDA_ERROR_INVALID_VALUE : body(driver, *graph);
-    });
+    return with_handle<&Driver::graphs>(handle, CUDA_ERROR_INVALID_VALUE, body);
 }
 
 template <typename Body>
 CUresult with_node(CUgraphNode handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        GraphNode* node = driver.nodes.find(handle);
-        return node == nullptr ? CUDA_ERROR_INVALID_VALUE : body(driver, *node);
-    });
+    return with_handle<&Driver::nodes>(handle, CUDA_ERROR_INVALID_VALUE, body);
 }
 
 template <typename Body>
 CUresult with_exec(CUgraphExec handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        GraphExec* exec = driver.graph_execs.find(handle);
-        return exec == nullptr ? CUDA_ERROR_INVALID_VALUE : body(driver, *exec);
-    });
+    return with_handle<&Driver::graph_execs>(handle, CUDA_ERROR_INVALID_VALUE, body);
 }
 
 // The node of an executable graph that `handle`, a node of the graph it was made of, stands for.

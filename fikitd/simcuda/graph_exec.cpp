@@ -271,33 +271,30 @@ void take_over(Graph& target, const Graph& source) {
     target.conditions = source.conditions;
 }
 
-bool acyclic(const Graph& graph) {
-    return issue_order(graph) && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-               const auto inner = inner_graphs(std::as_const(node->command));
-               return std::all_of(inner.begin(), inner.end(),
-                                  [](const Graph* part) { return acyclic(*part); });
-           });
+// Whether `holds` of each graph inside.
+template <typename Holds>
+bool all_inside(const Graph& graph, Holds holds) {
+    return std::all_of(graph.nodes.begin(), graph.nodes.end(), [&](const auto& node) {
+        const auto inner = inner_graphs(std::as_const(node->command));
+        return std::all_of(inner.begin(), inner.end(), [&](const Graph* part) { return holds(*part); });
+    });
 }
 
+bool acyclic(const Graph& graph) { return issue_order(graph) && all_inside(graph, acyclic); }
+
 bool uses(const Graph& graph, CUgraphConditionalHandle handle) {
-    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const auto& node) {
+    const bool here = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const auto& node) {
         const auto* conditional = std::get_if<ConditionalCommand>(&node->command);
-        if (conditional != nullptr && conditional->condition.handle == handle) return true;
-        const auto inner = inner_graphs(std::as_const(node->command));
-        return std::any_of(inner.begin(), inner.end(),
-                           [&](const Graph* part) { return uses(*part, handle); });
+        return conditional != nullptr && conditional->condition.handle == handle;
     });
+    return here || !all_inside(graph, [&](const Graph& part) { return !uses(part, handle); });
 }
 
 // Whether a conditional node has each condition; also in what is inside.
 bool conditions_used(const Graph& graph) {
     const bool here = std::all_of(graph.conditions.begin(), graph.conditions.end(),
                                   [&](const Condition& condition) { return uses(graph, condition.handle); });
-    return here && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-               const auto inner = inner_graphs(std::as_const(node->command));
-               return std::all_of(inner.begin(), inner.end(),
-                                  [](const Graph* part) { return conditions_used(*part); });
-           });
+    return here && all_inside(graph, conditions_used);
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ CUresult read_params(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& params, Comm
     return CUDA_SUCCESS;
 }
 
-CUresult read_params(const CUDA_HOST_NODE_PARAMS& params, Command& command) {
+CUresult read_params(Driver&, const CUDA_HOST_NODE_PARAMS& params, Command& command) {
     if (params.fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
     command = HostCommand{params.fn, params.userData};
     return CUDA_SUCCESS;
@@ -188,7 +188,7 @@ CUresult read_params(Driver& driver, Context& context, CUgraphNodeParams& params
                                command);
         }
         case CU_GRAPH_NODE_TYPE_HOST:
-            return read_params(CUDA_HOST_NODE_PARAMS{params.host.fn, params.host.userData}, command);
+            return read_params(driver, CUDA_HOST_NODE_PARAMS{params.host.fn, params.host.userData}, command);
         case CU_GRAPH_NODE_TYPE_GRAPH:
             return params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
                        ? take_child(driver, params.graph.graph, command)

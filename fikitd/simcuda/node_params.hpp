@@ -10,7 +10,7 @@ CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PA
                      Command& command);
 CUresult read_params(Driver& driver, const CUDA_MEMCPY3D& params, Command& command);
 CUresult read_params(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& params, Command& command);
-CUresult read_params(const CUDA_HOST_NODE_PARAMS& params, Command& command);
+CUresult read_params(Driver& driver, const CUDA_HOST_NODE_PARAMS& params, Command& command);
 CUresult read_params(Driver& driver, const CUDA_BATCH_MEM_OP_NODE_PARAMS& params, Command& command);
 // The memory's address goes to `dptr`.
 CUresult read_params(Driver& driver, CUDA_MEM_ALLOC_NODE_PARAMS& params, Command& command);
@@ -41,6 +41,33 @@ CUDA_KERNEL_NODE_PARAMS kernel_params(const Params& params) {
         full.ctx = params.ctx;
     }
     return full;
+}
+
+// What the calls that add a node or change one read of it.
+template <typename Params>
+auto reader(Params* params) {
+    return [params](Driver& driver, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
+    };
+}
+template <typename Params>
+auto kernel_reader(const Params* params) {
+    return [params](Driver& driver, Command& command) -> CUresult {
+        Context* context = nullptr;
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const CUresult result = current_context(driver, context);
+        if (result != CUDA_SUCCESS) return result;
+        return read_params(driver, *context, kernel_params(*params), command);
+    };
+}
+template <typename Kind>
+auto event_reader(CUevent handle) {
+    return [handle](Driver& driver, Command& command) -> CUresult {
+        std::shared_ptr<Event> event = driver.events.share(handle);
+        if (!event) return CUDA_ERROR_INVALID_VALUE;
+        command = Kind{std::move(event)};
+        return CUDA_SUCCESS;
+    };
 }
 
 void write_params(LaunchCommand& command, std::vector<void*>& pointers, CUDA_KERNEL_NODE_PARAMS& params);
