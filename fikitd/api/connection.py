@@ -9,7 +9,7 @@ each other; a client that minds waits for the reply.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -34,6 +34,7 @@ from fikitd.daemon import Daemon
 from fikitd.errors import RequestError, Unavailable
 from fikitd.scarcity import SCARCE, THREADS
 from fikitd.tenants.peer import Peer, peer_pidfd
+from fikitd.traces import Tracer
 from fikitd.wire import PeerClosedError, Wire, close_all
 
 MAX_OUTSTANDING: Final = 64
@@ -62,9 +63,10 @@ class Connection:
         self._wire = Wire(stream, AnyRequest)
         self._daemon = daemon
         self._user = user
-        self._caller = Caller(
-            peer=peer, daemon=daemon, turn=Turn(user), open_pidfd=lambda: peer_pidfd(stream, peer)
-        )
+        self._peer = peer
+        self._open_pidfd = lambda: peer_pidfd(stream, peer)
+        self._foreground: dict[int, int] = {}
+        self._tracers: dict[int, Tracer] = {}
         self._send_queue, self._to_send = trio.open_memory_channel[Outgoing](MAX_QUEUED_FRAMES)
         self._queued_bytes = 0
         self._held_bytes = 0
@@ -97,9 +99,9 @@ class Connection:
                     await self._leave()
 
     async def _leave(self) -> None:
-        for tracer in self._caller.tracers.values():
+        for tracer in self._tracers.values():
             await self._daemon.traces.stop(tracer)
-        for number in self._caller.foreground:
+        for number in self._foreground:
             job = self._daemon.jobs.known.get(number)
             if job is not None and not job.over:
                 await self._daemon.jobs.caller_gone(job)
@@ -154,7 +156,7 @@ class Connection:
                 f"this daemon speaks protocol version {PROTOCOL_VERSION}, not {body.version}:"
                 " install the client that came with it"
             )
-        peer = self._caller.peer
+        peer = self._peer
         return Welcome(
             version=PROTOCOL_VERSION,
             daemon=self._daemon.version,
@@ -169,8 +171,10 @@ class Connection:
         """Why it is not served."""
         if isinstance(body, InvalidBody):
             return Failure(code="invalid", message=body.message)
-        limits = (("connection", self._outstanding, MAX_OUTSTANDING),)
-        for whose, outstanding, most in (*limits, ("user", self._user.outstanding, MOST_OUTSTANDING)):
+        for whose, outstanding, most in (
+            ("connection", self._outstanding, MAX_OUTSTANDING),
+            ("user", self._user.outstanding, MOST_OUTSTANDING),
+        ):
             if outstanding >= most:
                 message = f"{most} requests of this {whose} are being served, the most that may be"
                 return Failure(code="quota", message=message, hint="wait for their replies")
@@ -200,7 +204,15 @@ class Connection:
             except trio.ClosedResourceError:
                 raise OverwhelmedError("the connection is ending") from None
 
-        caller = replace(self._caller, turn=turn, send_event=send_event)
+        caller = Caller(
+            peer=self._peer,
+            daemon=self._daemon,
+            turn=turn,
+            open_pidfd=self._open_pidfd,
+            send_event=send_event,
+            foreground=self._foreground,
+            tracers=self._tracers,
+        )
         try:
             answer = await HANDLERS[type(body)](caller, body)
         except RequestError as refusal:

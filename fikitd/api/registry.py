@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from fikit.protocol import Event, Reply, Request
@@ -31,11 +31,11 @@ class Caller:
     turn: Turn
     open_pidfd: Callable[[], int]
     """A new pidfd of the peer. Raises OSError when it has ended."""
-    send_event: Callable[[Event], Awaitable[None]] | None = None
-    """Set while a Subscribe is served: sends an event under its id."""
-    foreground: dict[int, int] = field(default_factory=dict)
+    send_event: Callable[[Event], Awaitable[None]]
+    """Under the request's id."""
+    foreground: dict[int, int]
     """Numbers of the foreground jobs that end with the connection, and how deep in PID namespaces it was."""
-    tracers: dict[int, Tracer] = field(default_factory=dict)
+    tracers: dict[int, Tracer]
     """The traces that it has started, by GPU; they end with it, too."""
 
 
