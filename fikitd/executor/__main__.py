@@ -11,8 +11,10 @@ import msgspec
 import structlog
 import trio
 
+from fikitd import __version__
 from fikitd.executor.addresses import usual_stacks
 from fikitd.executor.core import DispatchCore
+from fikitd.executor.messages import Description
 from fikitd.executor.process import ExecutorProcess, listen
 from fikitd.executor.set_up import SetUpFailed, set_up
 from fikitd.log import Lines, to_lines
@@ -81,17 +83,19 @@ def main(
     log.info("started", policy=section.policy, **measured)
 
     async def serve() -> int:
-        process = ExecutorProcess(
-            core,
-            ready,
+        description = Description(
             executor=executor,
+            pid=os.getpid(),
             gpu=gpu,
             domain=domain,
+            device_name=ready.name,
+            memory_bytes=ready.memory_bytes,
             time_scale=time_scale,
             policy=section.policy,
             uuid=uuid,
+            release=__version__,
         )
-        return await process.run(listening)
+        return await ExecutorProcess(core, description).run(listening)
 
     status = trio.run(serve)
     sys.stderr.flush()

@@ -18,12 +18,11 @@ import structlog
 import trio
 from fikit.protocol import Failure, InvalidBody, KernelProfile, ProtocolError, encode, portions
 
-from fikitd import __version__
 from fikitd.directories import RUNTIME_LOCK
 from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
-from fikitd.executor.set_up import Device, SetUpFailed
+from fikitd.executor.set_up import SetUpFailed
 from fikitd.record_lock import holder
 from fikitd.scarcity import PAUSE_SECONDS, in_thread
 from fikitd.wire import PeerClosedError, Wire, close_all
@@ -59,31 +58,9 @@ def listen(path: Path, daemon: int) -> socket.socket:
 class ExecutorProcess:
     """One executor: a core, the sessions' names, and at most one daemon connection."""
 
-    def __init__(
-        self,
-        core: DispatchCore,
-        device: Device,
-        *,
-        executor: str,
-        gpu: int,
-        domain: str,
-        time_scale: float,
-        policy: str,
-        uuid: str,
-    ) -> None:
+    def __init__(self, core: DispatchCore, description: m.Description) -> None:
         self._core = core
-        self._description = m.Description(
-            executor=executor,
-            pid=os.getpid(),
-            gpu=gpu,
-            domain=domain,
-            device_name=device.name,
-            memory_bytes=device.memory_bytes,
-            time_scale=time_scale,
-            policy=policy,
-            uuid=uuid,
-            release=__version__,
-        )
+        self._description = description
         self._attached: dict[str, m.Attach] = {}
         self._learnt: list[KernelProfile] = []
         """Taken from the core and not yet told, as it did not fit."""
