@@ -176,6 +176,11 @@ class Daemon:
             raise NotFound(f"there is no job or session {target}", "fikitctl ps lists yours")
         return session
 
+    def users(self) -> set[int]:
+        """Whoever has used anything, or is connected."""
+        used = {uid for uid, _ in self.accounts.sums()}
+        return used | {each.uid for each in self.sessions.living.values()}
+
     # --- where to, and is there room -------------------------------------------------------------
 
     def claims(self, besides: Job | None = None) -> list[Claim]:
@@ -292,8 +297,8 @@ class Daemon:
 
     async def _heed_jobs(self, executor: Executor) -> None:
         """Those it serves have numbers, though our state may be another than that of who started them."""
-        served = [each.job for each in self.sessions.living.values() if each.executor is executor]
-        for job in (executor.domain, *filter(None, served)):
+        served = filter(None, (each.job for each in self.sessions.within(executor)))
+        for job in (executor.domain, *served):
             self.jobs.taken(job)
 
     def _lasts(self, domain: str) -> bool:

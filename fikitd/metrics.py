@@ -189,8 +189,7 @@ def _filled(family: Family, names: dict[int, str], values: dict[Key, float]) -> 
 
 async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
     """The Prometheus text."""
-    uids = {uid for uid, _ in daemon.accounts.sums()} | {each.uid for each in daemon.sessions.living.values()}
-    names = {uid: await tenant_name(uid) for uid in uids if sees(uid)}
+    names = {uid: await tenant_name(uid) for uid in daemon.users() if sees(uid)}
     registry = CollectorRegistry(auto_describe=False)
     registry.register(State(daemon, sees, names))
     return generate_latest(registry).decode()

@@ -108,16 +108,23 @@ class Sessions:
         ended = await in_thread(final_accounts.find, self._left, session)
         usage = note.usage if ended is None else ended.usage
         if note.uid is not None:
-            living = self._used_beside(note.uid, note.gpu)
-            self._accounts.close(note.uid, note.gpu, usage, GateStatistics(), living)
+            beside = [each.usage for each in self.of(note.uid, note.gpu)]
+            self._accounts.close(note.uid, note.gpu, usage, GateStatistics(), beside)
         self._forget.add(session)
         self._notes.pop(session)
         self.on_closed(session, note.job, usage)
 
-    def _used_beside(self, uid: int, gpu: int) -> list[Usage]:
-        """By a tenant's living sessions on a GPU."""
-        own = (each for each in self.living.values() if each.uid == uid)
-        return [each.usage for each in own if each.executor.device.index == gpu]
+    def of(self, uid: int, gpu: int | None = None) -> list[Session]:
+        """A tenant's living sessions, on all GPUs or on one."""
+        return [
+            each
+            for each in self.living.values()
+            if each.uid == uid and gpu in (None, each.executor.device.index)
+        ]
+
+    def within(self, executor: Executor) -> list[Session]:
+        """An executor's living sessions."""
+        return [each for each in self.living.values() if each.executor is executor]
 
     def find(self, session: str) -> Session | None:
         """A living session, or one of the latest that are over."""
@@ -254,7 +261,7 @@ class Sessions:
                 self.living[each.session] = session
                 self._tell("session_taken_over", session, pid=session.pid)
                 self.on_opened(session)
-        for session in [each for each in self.living.values() if each.executor is executor]:
+        for session in self.within(executor):
             if session.session not in there and session.session not in attached.ending:
                 left = await in_thread(final_accounts.find, self._left, session.session)
                 if left is not None:
@@ -277,7 +284,7 @@ class Sessions:
     def executor_beat(self, executor: Executor, attached: AttachedSessions) -> None:
         """Keep the latest usage; notice sessions whose end we were not told."""
         listed = {each.session: each for each in attached.sessions}
-        for session in [each for each in self.living.values() if each.executor is executor]:
+        for session in self.within(executor):
             if (now := listed.get(session.session)) is not None:
                 session.usage, session.gate, session.usage_unix = now.usage, now.gate, time.time()
                 session.host_functions, session.call_ns = now.host_functions, now.call_ns
@@ -300,7 +307,7 @@ class Sessions:
 
     def executor_over(self, executor: Executor) -> None:
         """All of its sessions are over."""
-        for session in [each for each in self.living.values() if each.executor is executor]:
+        for session in self.within(executor):
             self._over(session, f"executor {executor.executor}: {executor.failure}", CONTEXT_DESTROYED)
         self._accounts.busy_ns[executor.uid, executor.device.index] += executor.busy_ns
         self.on_room()
@@ -310,7 +317,8 @@ class Sessions:
         session.state = "ended"
         session.usage = replace(session.usage, memory_bytes=0, queued=0)
         uid, gpu = session.uid, session.executor.device.index
-        self._accounts.close(uid, gpu, session.usage, session.gate_counted, self._used_beside(uid, gpu))
+        beside = [each.usage for each in self.of(uid, gpu)]
+        self._accounts.close(uid, gpu, session.usage, session.gate_counted, beside)
         self._forget.add(session.session)
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:

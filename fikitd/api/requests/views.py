@@ -94,8 +94,7 @@ async def list_jobs(caller: Caller, request: ListJobs) -> Reply:
 async def list_tenants(caller: Caller, request: ListTenants) -> Reply:
     """Whoever has used anything, or is connected."""
     daemon, peer = caller.daemon, caller.peer
-    uids = {uid for uid, _ in daemon.accounts.sums()} | {each.uid for each in daemon.sessions.living.values()}
-    uids |= {job.uid for job in daemon.jobs.known.values()} | {peer.uid}
+    uids = daemon.users() | {job.uid for job in daemon.jobs.known.values()} | {peer.uid}
     return Tenants(tenants=[await tenant_record(caller, uid) for uid in sorted(uids) if peer.sees(uid)])
 
 
@@ -105,7 +104,7 @@ async def tenant_record(caller: Caller, uid: int) -> TenantRecord:
     name = await tenant_name(uid)
     granted = daemon.allowance(caller.peer) if uid == caller.peer.uid else None
     granted = granted or allowance(daemon.configuration, name, str(uid))
-    living = [each for each in daemon.sessions.living.values() if each.uid == uid]
+    living = daemon.sessions.of(uid)
     return TenantRecord(
         tenant=name,
         uid=uid,
@@ -144,8 +143,8 @@ async def explain(caller: Caller, request: Explain) -> Reply:
         daemon.sessions.executor_beat(session.executor, attached)
     beside = [
         each.gated()
-        for each in daemon.sessions.living.values()
-        if each.executor is session.executor and each is not session and caller.peer.sees(each.uid)
+        for each in daemon.sessions.within(session.executor)
+        if each is not session and caller.peer.sees(each.uid)
     ]
     description = session.executor.description
     policy = description.policy if description is not None else ""

@@ -44,16 +44,16 @@ async def list_visible_gpus(caller: Caller, request: ListVisibleGpus) -> Reply:
 
 async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> VisibleGpu:
     """One of them; in a job, the memory is the job's."""
-    daemon = caller.daemon
+    daemon, uid = caller.daemon, caller.peer.uid
 
     async def hear(executor: Executor) -> None:
         with suppress(Unavailable):  # what was known before will do
             daemon.sessions.executor_beat(executor, await executor.ask(ListAttached(), AttachedSessions))
 
     async with trio.open_nursery() as nursery:
-        for executor in answering(each.executor for each in own_sessions(caller, device)):
+        for executor in answering(each.executor for each in daemon.sessions.of(uid, device.index)):
             nursery.start_soon(hear, executor)
-    here = own_sessions(caller, device)
+    here = daemon.sessions.of(uid, device.index)
     executors = answering((*(each.executor for each in here), *daemon.supervisor.on(device.index)))
     seen = description_of(executors, device)
     most = daemon.allowance(caller.peer).memory_limit_bytes or seen.memory_bytes
@@ -61,7 +61,7 @@ async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> Visibl
     counted = [each for each in here if job is None or each.job == job.job]
     free = min(limit - sum_used(counted), most - sum_used(here))  # of the job's limit, and of the user's
     used = min(limit, limit - free)
-    left = await memory_left(caller.peer.uid, executors, limit, used)
+    left = await memory_left(uid, executors, limit, used)
     return VisibleGpu(
         index=device.index,
         name=seen.name,
@@ -74,14 +74,6 @@ async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> Visibl
         nvidia_driver=device.nvidia,
         processes=[VisibleProcess(pid=each.pid, memory_bytes=each.usage.memory_bytes) for each in here],
     )
-
-
-def own_sessions(caller: Caller, device: DeviceSpec) -> list[Session]:
-    """Those of the peer's user on a GPU."""
-    living = caller.daemon.sessions.living.values()
-    return [
-        each for each in living if each.uid == caller.peer.uid and each.executor.device.index == device.index
-    ]
 
 
 def sum_used(sessions: Iterable[Session]) -> int:
