@@ -6,6 +6,7 @@ that brought it: the versions of one name in ascending order are NAME, NAME_v2, 
 
 import pathlib
 import re
+import runpy
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -19,6 +20,7 @@ VARIANT = re.compile(r"_pt[sd][sz]$")
 NUMBERED = re.compile(r"_v\d+$")
 OTHERS = ("GL", "EGL", "VDPAU")
 PROFILER = {"cuProfilerStart", "cuProfilerStop"}  # their header is not shipped, that of their types is
+ERRORS = pathlib.Path(__file__).parents[1] / "client/fikit/cuda_errors.py"  # what the driver says of each
 FORMER = {"cuProfilerInitialize"}  # CUDA 12 took its function away, not its name, which programs link
 
 
@@ -81,10 +83,17 @@ def names_in(header: str) -> set[str]:
     return {name for name in named if "UNSUPPORTED" not in name}
 
 
+def errors_of(include: pathlib.Path) -> dict[int, str]:
+    """The names of cuda.h's results."""
+    listed = text_of(include / "cuda.h").partition("typedef enum cudaError_enum")[2].partition("CUresult;")[0]
+    return {int(code): name for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", listed)}
+
+
 def error_rows(include: pathlib.Path) -> list[str]:
-    """The errors of cuda.h: rows of a table in C++."""
-    errors = text_of(include / "cuda.h").partition("typedef enum cudaError_enum")[2].partition("CUresult;")[0]
-    return [f'    {{{code}, "{name}"}},' for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", errors)]
+    """Numbers, names and texts of results: rows of a table in C++. Who has no text is told by his name."""
+    told = {0: ("CUDA_SUCCESS", "no error"), **runpy.run_path(str(ERRORS))["NAMES"]}
+    named = errors_of(include).items()
+    return [f'    {{{code}, "{name}", "{told.get(code, ("", name))[1]}"}},' for code, name in named]
 
 
 def listed(path: pathlib.Path, possible: Collection[str] = ()) -> Iterator[tuple[str, str]]:

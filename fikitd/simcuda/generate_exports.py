@@ -1,7 +1,7 @@
 """Writes what follows from entry_points.txt and the CUDA headers:
 
 exports.map   the linker's export list
-stubs.cpp     what is not served, the variants of what is, cuGetProcAddress' table, the errors' names
+stubs.cpp     what is not served, the variants of what is, cuGetProcAddress' table, the errors' texts
 
 What is not served becomes an alias of one function that answers CUDA_ERROR_NOT_SUPPORTED, so that a program
 finds every symbol it links or asks for. A variant for the per-thread default stream (_ptsz, _ptds) is its
@@ -57,8 +57,8 @@ def main(include: pathlib.Path, list_path: pathlib.Path, output: pathlib.Path) -
     lines += ["}  // namespace", "const EntryPoint entry_points[] = {"]
     lines += [row(each, each.name in served) for each in rows]
     lines += ["};", "const std::size_t entry_point_count = sizeof entry_points / sizeof *entry_points;"]
-    lines += ["const ErrorName error_names[] = {", *error_rows(include)]
-    lines += ["};", "const std::size_t error_name_count = sizeof error_names / sizeof *error_names;"]
+    lines += ["const ErrorText error_texts[] = {", *error_rows(include)]
+    lines += ["};", "const std::size_t error_text_count = sizeof error_texts / sizeof *error_texts;"]
     lines += ["}  // namespace fikit::sim", ""]
     output.mkdir(parents=True, exist_ok=True)
     (output / "stubs.cpp").write_text("\n".join(lines))

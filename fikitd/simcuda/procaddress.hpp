@@ -1,5 +1,4 @@
-// What generate_exports.py takes from cuda.h: the table behind cuGetProcAddress, and the errors'
-// names.
+// What generate_exports.py makes: the table behind cuGetProcAddress, and the errors' names and texts.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +15,12 @@ struct EntryPoint {
 extern const EntryPoint entry_points[];
 extern const std::size_t entry_point_count;
 
-struct ErrorName {
+struct ErrorText {
     int code;
-    const char* name;
+    const char *name, *text;
 };
 
-extern const ErrorName error_names[];
-extern const std::size_t error_name_count;
+extern const ErrorText error_texts[];
+extern const std::size_t error_text_count;
 
 }  // namespace fikit::sim

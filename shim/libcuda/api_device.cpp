@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../error_texts.hpp"
 #include "../older_libc.hpp"
 #include "entry.hpp"
 #include "served.hpp"
@@ -12,6 +11,14 @@ namespace fikit::shim {
 namespace {
 
 constexpr int version_without_device = 13000;  // what the entry points here are those of
+
+CUresult tell(CUresult error, const char* ErrorText::* what, const char** text) {
+    if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *text = nullptr;
+    for (unsigned i = 0; i < error_text_count && *text == nullptr; ++i)
+        if (error_texts[i].code == static_cast<int>(error)) *text = error_texts[i].*what;
+    return *text != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 
 // What the device has but a tenant cannot use through us: programs ask before they try.
 bool withheld(CUdevice_attribute attribute) {
@@ -66,23 +73,13 @@ CUresult cuDriverGetVersion(int* version) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuGetErrorName(CUresult error, const char** text) {
-    if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *text = nullptr;
-    for (unsigned i = 0; i < error_name_count && *text == nullptr; ++i)
-        if (error_names[i].code == static_cast<int>(error)) *text = error_names[i].name;
-    return *text != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+CUresult cuGetErrorName(CUresult error, const char** text) { return tell(error, &ErrorText::name, text); }
 
-// The driver's own words; what it has none for is told by its name.
 CUresult cuGetErrorString(CUresult error, const char** text) {
     using Ask = CUresult (*)(CUresult, const char**);
     if (auto* ask = reinterpret_cast<Ask>(genuine.function("cuGetErrorString")); ask != nullptr)
         return ask(error, text);
-    const CUresult result = fikit::shim::cuGetErrorName(error, text);
-    for (const ErrorText& each : error_texts)
-        if (each.code == error && result == CUDA_SUCCESS) *text = each.text;
-    return result;
+    return tell(error, &ErrorText::text, text);
 }
 
 CUresult cuGetExportTable(const void** table, const CUuuid* identifier) {

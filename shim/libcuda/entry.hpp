@@ -27,12 +27,12 @@ struct EntryPoint {
 extern const EntryPoint entry_points[];
 extern const unsigned entry_point_count;
 
-struct ErrorName {
+struct ErrorText {
     int code;
-    const char* name;
+    const char *name, *text;
 };
-extern const ErrorName error_names[];
-extern const unsigned error_name_count;
+extern const ErrorText error_texts[];
+extern const unsigned error_text_count;
 
 // Counts a call of something that is not served (abi.h, fikit_note).
 CUresult not_served(unsigned number);

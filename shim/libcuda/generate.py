@@ -2,7 +2,7 @@
 
 exports.map       the linker's export list
 served.hpp        declarations of what is served, in namespace fikit::shim
-entry_points.cpp  the exported functions, the table behind cuGetProcAddress, the errors' names
+entry_points.cpp  the exported functions, the table behind cuGetProcAddress, the errors' texts
 """
 
 import pathlib
@@ -81,8 +81,8 @@ def main(include: pathlib.Path, list_path: pathlib.Path, output: pathlib.Path) -
             f"reinterpret_cast<void*>({function}{symbol.per_thread})}},"
         )
     lines += ["};", "const unsigned entry_point_count = sizeof entry_points / sizeof *entry_points;"]
-    lines += ["const ErrorName error_names[] = {", *error_rows(include)]
-    lines += ["};", "const unsigned error_name_count = sizeof error_names / sizeof *error_names;"]
+    lines += ["const ErrorText error_texts[] = {", *error_rows(include)]
+    lines += ["};", "const unsigned error_text_count = sizeof error_texts / sizeof *error_texts;"]
     lines += ["}  // namespace fikit::shim", ""]
     (output / "entry_points.cpp").write_text("\n".join(lines))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import fikit
 import fikit.trio
+import nvidia.cu13
 import pytest
 from fikit import errors, place
 from fikit.cuda_errors import NAMES, describe
@@ -59,13 +60,12 @@ def test_the_place_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_cuda_error_has_the_driver_s_name_and_text() -> None:
-    """As a lost GPU's has, which programs meet seldom."""
-    listed = (ROOT / "shim" / "error_texts.hpp").read_text()
-    texts = {
-        name: "".join(re.findall(r'"(.*?)"', text))
-        for name, text in re.findall(r"{(CUDA_ERROR_\w+),\s*(.*?)}", listed, re.DOTALL)
-    }
-    assert dict(NAMES.values()) == texts
+    """As a lost GPU's has, which programs meet seldom. What is generated for C++ is made of the same."""
+    symbols = runpy.run_path(str(ROOT / "shim" / "cuda_symbols.py"))
+    (folder,) = nvidia.cu13.__path__
+    named = symbols["errors_of"](Path(folder) / "include")
+    assert {code: name for code, (name, _) in NAMES.items()}.items() <= named.items()
+    assert all(text for _, text in NAMES.values())
     assert describe(46).startswith("CUDA_ERROR_DEVICE_UNAVAILABLE (46): ")
 
 
