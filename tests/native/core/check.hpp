@@ -36,24 +36,14 @@ inline void check_starts(std::string_view text, std::string_view start, const ch
     std::abort();
 }
 
-struct Case {
-    const char* name;
-    void (*run)();
+struct Test {
+    Test(const char* name, void (*run)());
 };
-
-// Runs the cases whose names contain the first argument (all without one).
-template <size_t Count>
-int run_cases(const Case (&cases)[Count], int count, char** arguments) {
-    const std::string_view wanted = count > 1 ? arguments[1] : "";
-    for (const Case& each : cases) {
-        if (std::string_view(each.name).find(wanted) == std::string_view::npos) continue;
-        std::printf("%s\n", each.name);
-        std::fflush(stdout);
-        each.run();
-    }
-    return 0;
-}
 
 }  // namespace fikit::test
 
-#define CASE(function) {#function, function}
+// A test is a function that registers itself: check.cpp runs all of the program, or those named.
+#define TEST(name)                                                 \
+    static void name();                                            \
+    static const fikit::test::Test name##_registered(#name, name); \
+    static void name()

@@ -51,7 +51,7 @@ void send(Tenant& tenant, const fikit_copy_rows& rows) {
     CHECK_EQUAL(tenant->copy_rows(0, rows, nullptr), 0);
 }
 
-void what_arrays_count_as() {
+TEST(what_arrays_count_as) {
     CHECK_EQUAL(memory_bytes(plane), 512u << 10);
     CHECK_EQUAL(memory_bytes({1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0}), 64u << 10);
     CHECK_EQUAL(memory_bytes({512, 256, 3, CU_AD_FORMAT_FLOAT, 4, 0, 0}), uint64_t{16 * 512} << 10);
@@ -80,7 +80,7 @@ void what_arrays_count_as() {
 }
 
 // Nor is memory that another session keeps a reason to refuse one.
-void arrays_get_what_others_keep() {
+TEST(arrays_get_what_others_keep) {
     Settings settings = hand_turned();
     settings.keep_ns = 60'000'000'000;
     Rig rig(settings);
@@ -99,7 +99,7 @@ void arrays_get_what_others_keep() {
     CHECK_EQUAL(memory_of(rig, "a"), 512u << 10);
 }
 
-void arrays_count_and_are_limited() {
+TEST(arrays_count_and_are_limited) {
     Rig rig;
     Tenant tenant;
     CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 1u << 20), "");
@@ -125,7 +125,7 @@ void arrays_count_and_are_limited() {
     CHECK_EQUAL(null_driver::live().arrays, before.arrays + 1);
 }
 
-void shapes_are_not_believed() {
+TEST(shapes_are_not_believed) {
     Rig rig;
     Tenant tenant = rig.attach("a");
     const auto before = null_driver::live();
@@ -151,7 +151,7 @@ void shapes_are_not_believed() {
 }
 
 // What is in flight may use it.
-void an_array_goes_after_the_work() {
+TEST(an_array_goes_after_the_work) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     CHECK_EQUAL(create(rig, tenant, 1), 0);
@@ -176,7 +176,7 @@ void an_array_goes_after_the_work() {
     CHECK_EQUAL(null_driver::live().arrays, before.arrays - 1);
 }
 
-void a_session_s_end_gives_all_back() {
+TEST(a_session_s_end_gives_all_back) {
     Rig rig;
     const auto before = null_driver::live();
     Tenant tenant = rig.ready("a", 0);
@@ -214,7 +214,7 @@ void a_session_s_end_gives_all_back() {
     CHECK_EQUAL(create(rig, next, 2), 0);
 }
 
-void textures_are_made_of_what_is_the_session_s() {
+TEST(textures_are_made_of_what_is_the_session_s) {
     Rig rig;
     Tenant tenant = rig.attach("a"), other = rig.attach("b");
     CHECK_EQUAL(create(rig, other, 1), 0);
@@ -275,7 +275,7 @@ void textures_are_made_of_what_is_the_session_s() {
     CHECK_EQUAL(null_driver::live().textures, before.textures);
 }
 
-void copies_stay_within() {
+TEST(copies_stay_within) {
     Rig rig;
     Tenant tenant = rig.attach("a"), other = rig.attach("b");
     CHECK_EQUAL(create(rig, tenant, 1), 0);
@@ -350,7 +350,7 @@ void copies_stay_within() {
 }
 
 // What says where in an array a copy begins leads no copy elsewhere in memory.
-void memory_begins_where_it_was_found() {
+TEST(memory_begins_where_it_was_found) {
     Rig rig;
     Tenant tenant = rig.attach("a");
     CHECK_EQUAL(create(rig, tenant, 1), 0);
@@ -381,18 +381,3 @@ void memory_begins_where_it_was_found() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(what_arrays_count_as),
-        CASE(arrays_count_and_are_limited),
-        CASE(arrays_get_what_others_keep),
-        CASE(shapes_are_not_believed),
-        CASE(an_array_goes_after_the_work),
-        CASE(a_session_s_end_gives_all_back),
-        CASE(memory_begins_where_it_was_found),
-        CASE(textures_are_made_of_what_is_the_session_s),
-        CASE(copies_stay_within),
-    };
-    return run_cases(cases, count, arguments);
-}

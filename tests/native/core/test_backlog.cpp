@@ -42,7 +42,7 @@ uint32_t new_stream(Tenant& tenant) {
     return stream;
 }
 
-void what_is_behind_a_wait_waits_for_the_word() {
+TEST(what_is_behind_a_wait_waits_for_the_word) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Words words(rig, tenant);
@@ -60,7 +60,7 @@ void what_is_behind_a_wait_waits_for_the_word() {
 
 // More streams wait than there are lanes of the kind, and others wait for them through events and the legacy
 // default stream; all of the other session's streams go on.
-void endless_waits_hold_up_nobody_else() {
+TEST(endless_waits_hold_up_nobody_else) {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     Words words(rig, tenant);
@@ -97,7 +97,7 @@ void endless_waits_hold_up_nobody_else() {
 }
 
 // A look at a word on the device takes driver calls: of however many sessions, a turn has few of them.
-void endless_waits_of_many_sessions_take_little_of_a_turn() {
+TEST(endless_waits_of_many_sessions_take_little_of_a_turn) {
     Rig rig;
     std::vector<Tenant> tenants;
     for (const char* name : {"a", "b", "c", "d", "e", "f"}) tenants.push_back(rig.attach(name));
@@ -123,7 +123,7 @@ void endless_waits_of_many_sessions_take_little_of_a_turn() {
 }
 
 // What waits counts as on the GPU once it no longer does.
-void what_waits_is_not_high_priority_work() {
+TEST(what_waits_is_not_high_priority_work) {
     Rig rig;
     Tenant high = rig.ready("high", 0), low = rig.ready("low", 9);
     Words words(rig, high);
@@ -136,7 +136,7 @@ void what_waits_is_not_high_priority_work() {
 }
 
 // Two streams wait for different values of one word, and one for two in turn.
-void the_end_of_a_session_ends_its_waits() {
+TEST(the_end_of_a_session_ends_its_waits) {
     Rig rig(hand_turned(), 2);
     Tenant other = rig.ready("b");
     {
@@ -156,7 +156,7 @@ void the_end_of_a_session_ends_its_waits() {
 }
 
 // What it writes before it waits is no step, and may be behind another session's work that shares its lane.
-void the_end_of_a_session_waits_for_its_words() {
+TEST(the_end_of_a_session_waits_for_its_words) {
     Rig rig(hand_turned(), 1);
     Tenant other = rig.ready("b", 9);
     hold_all(rig);
@@ -174,7 +174,7 @@ void the_end_of_a_session_waits_for_its_words() {
     works(rig, other);
 }
 
-void impossible_waits_are_refused() {
+TEST(impossible_waits_are_refused) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Words words(rig, tenant);
@@ -196,7 +196,7 @@ void impossible_waits_are_refused() {
 
 // The answer to a call that waited would keep the tenant's other threads from all calls, also those that lead
 // to the end of the wait.
-void code_that_nothing_put_off_needs_is_unloaded_at_once() {
+TEST(code_that_nothing_put_off_needs_is_unloaded_at_once) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Words words(rig, tenant);
@@ -209,7 +209,7 @@ void code_that_nothing_put_off_needs_is_unloaded_at_once() {
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
 }
 
-void code_that_a_launch_put_off_needs_is_not_unloaded_before() {
+TEST(code_that_a_launch_put_off_needs_is_not_unloaded_before) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Words words(rig, tenant);
@@ -230,7 +230,7 @@ void code_that_a_launch_put_off_needs_is_not_unloaded_before() {
 }
 
 // Pinned memory that no work uses any more is given back whatever streams wait for, but for a word in it.
-void pinned_memory_is_freed_beside_a_wait() {
+TEST(pinned_memory_is_freed_beside_a_wait) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Words waited(rig, tenant), unused(rig, tenant);
@@ -243,7 +243,7 @@ void pinned_memory_is_freed_beside_a_wait() {
     CHECK_EQUAL(null_driver::count(Function::cuMemHostUnregister_), before + 1);
 }
 
-void memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it() {
+TEST(memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it) {
     constexpr uint64_t bytes = 4u << 20;
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -272,7 +272,7 @@ void memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it() {
 
 // The write of a word is no work, and may be behind another session's on the lane that they share. (The null
 // driver has no memory of its own to write to, so here it is another one that is freed.)
-void memory_is_freed_once_its_words_are_written() {
+TEST(memory_is_freed_once_its_words_are_written) {
     for (const bool in_order : {false, true}) {
         Rig rig(hand_turned(), 1);
         Tenant other = rig.ready("b", 9), tenant = rig.attach("a", 9);
@@ -295,7 +295,7 @@ void memory_is_freed_once_its_words_are_written() {
 
 // Programs at random: fills on streams that host functions hold up, and that wait for each other through
 // events and the legacy default stream. Whatever returns when, all is issued, in the order that it has.
-void nothing_overtakes_what_it_is_behind() {
+TEST(nothing_overtakes_what_it_is_behind) {
     constexpr uint32_t streams = 6;  // 0 the legacy one, 1 and 2 ordered with it
     std::mt19937 random(7);
     Rig rig;
@@ -384,22 +384,3 @@ void nothing_overtakes_what_it_is_behind() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(what_is_behind_a_wait_waits_for_the_word),
-        CASE(endless_waits_hold_up_nobody_else),
-        CASE(endless_waits_of_many_sessions_take_little_of_a_turn),
-        CASE(what_waits_is_not_high_priority_work),
-        CASE(the_end_of_a_session_ends_its_waits),
-        CASE(the_end_of_a_session_waits_for_its_words),
-        CASE(impossible_waits_are_refused),
-        CASE(code_that_nothing_put_off_needs_is_unloaded_at_once),
-        CASE(code_that_a_launch_put_off_needs_is_not_unloaded_before),
-        CASE(pinned_memory_is_freed_beside_a_wait),
-        CASE(memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it),
-        CASE(memory_is_freed_once_its_words_are_written),
-        CASE(nothing_overtakes_what_it_is_behind),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -26,7 +26,7 @@ struct Place {
     char directory[32] = "/tmp/fikit-board-XXXXXX";
 };
 
-void others_are_told_and_oneself_is_not() {
+TEST(others_are_told_and_oneself_is_not) {
     const Place place;
     Board one, other;
     CHECK(one.open(place.path()) && other.open(place.path()));
@@ -38,7 +38,7 @@ void others_are_told_and_oneself_is_not() {
     CHECK(!other.others_busy(said_at + 1));
 }
 
-void one_that_leaves_says_nothing() {
+TEST(one_that_leaves_says_nothing) {
     const Place place;
     Board stays;
     CHECK(stays.open(place.path()));
@@ -51,7 +51,7 @@ void one_that_leaves_says_nothing() {
 }
 
 // Its dispatch thread may have to wait for a processor for longer than a refresh takes.
-void one_that_is_silent_is_believed_until_it_hangs_or_dies() {
+TEST(one_that_is_silent_is_believed_until_it_hangs_or_dies) {
     const Place place;
     Board watching;
     CHECK(watching.open(place.path()));
@@ -80,7 +80,7 @@ void one_that_is_silent_is_believed_until_it_hangs_or_dies() {
 }
 
 // The file may outlive a boot, where nothing empties its directory. The clock begins anew.
-void what_was_said_before_a_boot_counts_for_nothing() {
+TEST(what_was_said_before_a_boot_counts_for_nothing) {
     const Place place;
     Board watching;
     CHECK(watching.open(place.path()));
@@ -97,14 +97,4 @@ void what_was_said_before_a_boot_counts_for_nothing() {
     CHECK(!watching.others_busy(said_at));
 }
 
-constexpr Case cases[] = {
-    {"others_are_told_and_oneself_is_not", others_are_told_and_oneself_is_not},
-    {"one_that_leaves_says_nothing", one_that_leaves_says_nothing},
-    {"one_that_is_silent_is_believed_until_it_hangs_or_dies",
-     one_that_is_silent_is_believed_until_it_hangs_or_dies},
-    {"what_was_said_before_a_boot_counts_for_nothing", what_was_said_before_a_boot_counts_for_nothing},
-};
-
 }  // namespace
-
-int main(int count, char** arguments) { return run_cases(cases, count, arguments); }

@@ -18,7 +18,7 @@ size_t position(const std::vector<null_driver::Call>& calls, Function function, 
     return calls.size();
 }
 
-void launch_and_synchronize() {
+TEST(launch_and_synchronize) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     const uint64_t before = launches();
@@ -35,7 +35,7 @@ void launch_and_synchronize() {
 
 // The legacy default stream waits for the session's blocking streams and they for it, by an event each way;
 // streams made non-blocking are left alone, and so are the streams of other sessions.
-void legacy_stream_orders_blocking_streams() {
+TEST(legacy_stream_orders_blocking_streams) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     Tenant other = rig.ready("b", 0);
@@ -82,7 +82,7 @@ void legacy_stream_orders_blocking_streams() {
 }
 
 // The order holds also when the session's priority changed, and with it all its lanes, while work is on.
-void legacy_order_survives_a_priority_change() {
+TEST(legacy_order_survives_a_priority_change) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     uint32_t blocking = 0;
@@ -131,7 +131,7 @@ std::vector<uint32_t> free_running(Tenant& tenant, size_t number) {
 }
 
 // A kernel that runs for long holds up no stream that had nothing in flight, whatever lane that used before.
-void streams_leave_a_lane_that_is_busy() {
+TEST(streams_leave_a_lane_that_is_busy) {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a", 0);
     const auto streams = free_running(tenant, 6);
@@ -157,7 +157,7 @@ void streams_leave_a_lane_that_is_busy() {
 }
 
 // Gated work of many streams has the lanes of lower levels, too; that of the highest level keeps to its own.
-void many_streams_have_idle_lanes_of_lower_levels() {
+TEST(many_streams_have_idle_lanes_of_lower_levels) {
     for (const int level : {5, 0}) {
         Rig rig(hand_turned(), 2);
         Tenant tenant = rig.ready("a", level);
@@ -175,7 +175,7 @@ void many_streams_have_idle_lanes_of_lower_levels() {
     }
 }
 
-void impossible_launches_are_refused_by_name() {
+TEST(impossible_launches_are_refused_by_name) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     const uint64_t before = launches();
@@ -222,7 +222,7 @@ void impossible_launches_are_refused_by_name() {
     CHECK_EQUAL(launches(), before + 1);
 }
 
-void allowed_attributes_are_passed_on() {
+TEST(allowed_attributes_are_passed_on) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     fikit_attribute attributes[2] = {};
@@ -240,7 +240,7 @@ void allowed_attributes_are_passed_on() {
     CHECK_EQUAL(calls[at].value, 1u);
 }
 
-void unknown_streams_end_the_session() {
+TEST(unknown_streams_end_the_session) {
     Rig rig;
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     launch(tenant, 17);
@@ -257,7 +257,7 @@ void unknown_streams_end_the_session() {
 }
 
 // One thread destroys a stream while another synchronises all: the record that asks for the mark comes late.
-void destroyed_streams_can_still_be_waited_for() {
+TEST(destroyed_streams_can_still_be_waited_for) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     uint32_t stream = 0;
@@ -274,7 +274,7 @@ void destroyed_streams_can_still_be_waited_for() {
     CHECK_EQUAL(tenant->stream_query(stream), 0);
 }
 
-void bad_records_end_only_their_session() {
+TEST(bad_records_end_only_their_session) {
     Rig rig;
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     void* room = nullptr;
@@ -289,7 +289,7 @@ void bad_records_end_only_their_session() {
 }
 
 // What two events read around an empty kernel, beyond the kernel itself, is taken off every duration.
-void durations_are_free_of_the_timers_share() {
+TEST(durations_are_free_of_the_timers_share) {
     Rig rig;  // calibrated with 10 us around a kernel of 1.2
     Tenant tenant = rig.ready("a", 0);
     null_driver::set_elapsed(0.05f);
@@ -306,7 +306,7 @@ void durations_are_free_of_the_timers_share() {
 
 // Every launch of a measured session is, however many others use timers, and however long it has to wait for
 // one; a launch that waits holds nobody else up.
-void a_measured_session_waits_for_timers() {
+TEST(a_measured_session_waits_for_timers) {
     Rig rig;
     std::vector<Tenant> floods;
     for (const char* id : {"x", "y", "z"}) floods.push_back(rig.ready(id, 0));
@@ -337,7 +337,7 @@ void a_measured_session_waits_for_timers() {
 }
 
 // Neither a trace of any length nor the names in it are read on the dispatch thread.
-void a_trace_is_read_without_the_loop() {
+TEST(a_trace_is_read_without_the_loop) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     rig.while_turning([&] { rig.core().set_trace(true); });
@@ -356,7 +356,7 @@ void a_trace_is_read_without_the_loop() {
 }
 
 // The driver's calls are no part of it.
-void a_trace_tells_of_as_much_waiting_as_the_account() {
+TEST(a_trace_tells_of_as_much_waiting_as_the_account) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     rig.while_turning([&] { rig.core().set_trace(true); });
@@ -373,7 +373,7 @@ void a_trace_tells_of_as_much_waiting_as_the_account() {
 }
 
 // However many others have come and gone, a session that lives is told of by its name.
-void a_trace_names_who_lives() {
+TEST(a_trace_names_who_lives) {
     Settings settings = hand_turned();
     settings.remembered_sessions = 2;
     Rig rig(settings);
@@ -395,7 +395,7 @@ void a_trace_names_who_lives() {
 }
 
 // What the daemon asks for takes as many turns as there are pieces of it.
-void long_answers_are_given_in_pieces() {
+TEST(long_answers_are_given_in_pieces) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     for (uint32_t grid = 1; grid <= 100; ++grid) launch(tenant, 0, grid);
@@ -420,7 +420,7 @@ void long_answers_are_given_in_pieces() {
     CHECK_EQUAL(taken.size(), 0u);
 }
 
-void a_flood_is_bounded() {
+TEST(a_flood_is_bounded) {
     Settings settings = hand_turned();
     settings.in_flight_limit = 32;
     Rig rig(settings);
@@ -435,7 +435,7 @@ void a_flood_is_bounded() {
     CHECK_EQUAL(launches() - before, 100u);
 }
 
-void pause_holds_back_what_was_not_issued() {
+TEST(pause_holds_back_what_was_not_issued) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     bool paused = true;
@@ -452,27 +452,3 @@ void pause_holds_back_what_was_not_issued() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(launch_and_synchronize),
-        CASE(legacy_stream_orders_blocking_streams),
-        CASE(legacy_order_survives_a_priority_change),
-        CASE(streams_leave_a_lane_that_is_busy),
-        CASE(many_streams_have_idle_lanes_of_lower_levels),
-        CASE(impossible_launches_are_refused_by_name),
-        CASE(allowed_attributes_are_passed_on),
-        CASE(unknown_streams_end_the_session),
-        CASE(destroyed_streams_can_still_be_waited_for),
-        CASE(bad_records_end_only_their_session),
-        CASE(durations_are_free_of_the_timers_share),
-        CASE(a_measured_session_waits_for_timers),
-        CASE(a_trace_is_read_without_the_loop),
-        CASE(a_trace_tells_of_as_much_waiting_as_the_account),
-        CASE(a_trace_names_who_lives),
-        CASE(long_answers_are_given_in_pieces),
-        CASE(a_flood_is_bounded),
-        CASE(pause_holds_back_what_was_not_issued),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -7,7 +7,7 @@ using null_driver::Function;
 
 namespace {
 
-void driver_errors_are_deferred_with_their_text() {
+TEST(driver_errors_are_deferred_with_their_text) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_INVALID_VALUE, 1, 1);
@@ -24,7 +24,7 @@ void driver_errors_are_deferred_with_their_text() {
     });
 }
 
-void sticky_errors_end_every_session() {
+TEST(sticky_errors_end_every_session) {
     Rig rig;
     Tenant first = rig.ready("a", 0), second = rig.ready("b", 5);
     // As of a lost context: every stream says so, too.
@@ -44,7 +44,7 @@ void sticky_errors_end_every_session() {
 }
 
 // Whoever sees that the context is lost ends the process then.
-void a_failure_is_seen_after_the_ends_of_all_sessions() {
+TEST(a_failure_is_seen_after_the_ends_of_all_sessions) {
     Rig rig;
     constexpr size_t sessions = 40;
     std::vector<Tenant> tenants(sessions);
@@ -65,7 +65,7 @@ void a_failure_is_seen_after_the_ends_of_all_sessions() {
 }
 
 // A kernel that faults is found out by looking at the device, since its mark never comes.
-void a_lost_device_is_noticed() {
+TEST(a_lost_device_is_noticed) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     hold_all(rig);
@@ -79,7 +79,7 @@ void a_lost_device_is_noticed() {
 
 // The driver lets the heap of malloc in kernels grow until one has taken from it. Then it stays as it is, and
 // the program that asks is not told: its own would have grown.
-void a_heap_grows_while_the_driver_lets_it() {
+TEST(a_heap_grows_while_the_driver_lets_it) {
     Rig rig;
     Tenant tenant;
     const uint64_t first = 8 << 20, room = 24 << 20;
@@ -106,14 +106,3 @@ void a_heap_grows_while_the_driver_lets_it() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(driver_errors_are_deferred_with_their_text),
-        CASE(sticky_errors_end_every_session),
-        CASE(a_failure_is_seen_after_the_ends_of_all_sessions),
-        CASE(a_lost_device_is_noticed),
-        CASE(a_heap_grows_while_the_driver_lets_it),
-    };
-    return run_cases(cases, count, arguments);
-}

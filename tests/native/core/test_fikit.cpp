@@ -104,7 +104,7 @@ std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
     return said;
 }
 
-void the_bound_holds_and_the_same_input_gives_the_same_decisions() {
+TEST(the_bound_holds_and_the_same_input_gives_the_same_decisions) {
     for (uint64_t seed = 1; seed <= 30; ++seed)
         CHECK(random_history(seed, with_partitions()) == random_history(seed, with_partitions()));
 }
@@ -128,7 +128,7 @@ unsigned issued_at_once(Work work, unsigned streams) {
 
 // Long ones run side by side where there is room for them, one more waits behind each; what fills the GPU is
 // issued one by one.
-void small_kernels_on_several_streams_are_in_flight_together() {
+TEST(small_kernels_on_several_streams_are_in_flight_together) {
     Work small, large;
     small.blocks = 1;
     large.blocks = 132;
@@ -142,7 +142,7 @@ void small_kernels_on_several_streams_are_in_flight_together() {
 }
 
 // More short ones than are followed, then long ones that fill the GPU: few of those are in flight, too.
-void what_is_not_followed_is_bounded_too() {
+TEST(what_is_not_followed_is_bounded_too) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 5, 1.0, 0);
     Work work;
@@ -225,7 +225,7 @@ Nanoseconds alone() {
     return worst;
 }
 
-void short_kernels_fill_the_gaps() {
+TEST(short_kernels_fill_the_gaps) {
     Program program;
     for (unsigned number = 0; number < 200; ++number)
         program.operations.push_back(kernel(100 + number % 5, 0, 2000, 8, 3 * us));
@@ -247,7 +247,7 @@ Program rendering() {
 }
 
 // What was measured behind one of the long kernels would fit into no gap.
-void gaps_between_long_kernels_are_filled() {
+TEST(gaps_between_long_kernels_are_filled) {
     Program program;
     const Program service = rendering();
     for (unsigned number = 0; number < 50; ++number)
@@ -260,7 +260,7 @@ void gaps_between_long_kernels_are_filled() {
 
 // More launches than are remembered, in an order that never repeats, far ahead of the GPU: whoever is in its
 // way holds up the next ones, too.
-void a_program_far_ahead_is_delayed_by_no_more_than_the_bound() {
+TEST(a_program_far_ahead_is_delayed_by_no_more_than_the_bound) {
     Program service, program;
     service.name = "far ahead";
     Random random(1);
@@ -279,7 +279,7 @@ void a_program_far_ahead_is_delayed_by_no_more_than_the_bound() {
     CHECK(beside(program, 1, service).late <= worst + worst / 25);
 }
 
-void a_flood_delays_by_no_more_than_the_bound() {
+TEST(a_flood_delays_by_no_more_than_the_bound) {
     Program program;
     for (unsigned number = 0; number < 1000; ++number)
         program.operations.push_back(kernel(100, 0, 20'000, 8, 10 * us));
@@ -288,7 +288,7 @@ void a_flood_delays_by_no_more_than_the_bound() {
     CHECK(outcome.worst <= alone() + bound + 10 * us);
 }
 
-void a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound() {
+TEST(a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound) {
     Program program;
     program.operations.push_back(kernel(100, 0, 132, 1, 10'000 * ms));
     const Outcome outcome = beside(program);
@@ -296,7 +296,7 @@ void a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound() {
     CHECK_EQUAL(outcome.low.filled, 0u);
 }
 
-void ever_new_shapes_delay_by_no_more_than_the_bound() {
+TEST(ever_new_shapes_delay_by_no_more_than_the_bound) {
     Program program;
     for (unsigned number = 0; number < 4000; ++number)
         program.operations.push_back(kernel(1000 + number, 0, 132 + number, 1, 200 * us));
@@ -307,7 +307,7 @@ void ever_new_shapes_delay_by_no_more_than_the_bound() {
 
 // Short for so long that its profile is sure of it, then a block of 5 ms, then short again: one block delays,
 // and the next long one does not; the delay is put down to it.
-void lengths_that_alternate_delay_by_one_block_and_are_named() {
+TEST(lengths_that_alternate_delay_by_one_block_and_are_named) {
     Program program;
     for (unsigned number = 0; number < 600; ++number)
         program.operations.push_back(kernel(100, 0, 132, 1, number % 60 == 59 ? 5 * ms : 5 * us));
@@ -319,7 +319,7 @@ void lengths_that_alternate_delay_by_one_block_and_are_named() {
 }
 
 // As long as the high kernels that it would otherwise wait for.
-void lengths_that_alternate_do_not_hide_behind_long_kernels() {
+TEST(lengths_that_alternate_do_not_hide_behind_long_kernels) {
     Program program;
     for (unsigned number = 0; number < 60; ++number)
         program.operations.push_back(kernel(100, 0, 132, 1, number % 20 == 19 ? 5 * ms : 50 * us));
@@ -329,7 +329,7 @@ void lengths_that_alternate_do_not_hide_behind_long_kernels() {
 }
 
 // What is in flight delays as well as what is to come: neither is taken for gone.
-void long_kernels_in_a_row_delay_by_no_more_than_the_bound() {
+TEST(long_kernels_in_a_row_delay_by_no_more_than_the_bound) {
     Program program;
     for (unsigned number = 0; number < 12; ++number)
         program.operations.push_back(
@@ -342,7 +342,7 @@ void long_kernels_in_a_row_delay_by_no_more_than_the_bound() {
 
 // The same kernel sixty times, as long as most of the time between two, which lasts several times as long
 // beside what takes the memory's bandwidth: its slowness is learnt, and is no news of the kernel itself.
-void kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound() {
+TEST(kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound) {
     Program service;
     service.name = "service";
     for (unsigned number = 0; number < 60; ++number) {
@@ -366,7 +366,7 @@ void kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound() {
 }
 
 // The bound is a share of what an answer takes, not of the time until the next question.
-void pauses_allow_no_longer_delays() {
+TEST(pauses_allow_no_longer_delays) {
     Program service = inference();
     service.iterations = {{service.operations.size(), 30 * ms}};
     Program training;
@@ -394,7 +394,7 @@ void iteration(Sequence& sequence, Nanoseconds& now, Nanoseconds pause) {
     now += 100 * us;
 }
 
-void a_pause_that_comes_once_is_no_slack() {
+TEST(a_pause_that_comes_once_is_no_slack) {
     const auto sequence = std::make_unique<Sequence>();
     Nanoseconds now = ms;
     for (int step = 0; step < 10; ++step) iteration(*sequence, now, 0);
@@ -409,7 +409,7 @@ void a_pause_that_comes_once_is_no_slack() {
 }
 
 // By how far behind a wait they come: the pause is foreseen, and the iteration is as long as it is.
-void launches_of_one_kernel_are_told_apart() {
+TEST(launches_of_one_kernel_are_told_apart) {
     const auto sequence = std::make_unique<Sequence>();
     Work work;
     work.key = 1;
@@ -428,7 +428,7 @@ void launches_of_one_kernel_are_told_apart() {
     CHECK(sequence->at(sequence->next()).gap > 900 * us);
 }
 
-void none_starves() {
+TEST(none_starves) {
     Program whole;
     whole.operations.push_back(kernel(100, 0, 132, 1, ms));
     whole.operations.back().whole = true;
@@ -437,14 +437,14 @@ void none_starves() {
     CHECK(outcome.work > Bounds{}.starvation_share * 0.7);
 }
 
-void the_largest_grid_has_as_many_waves_as_it_takes() {
+TEST(the_largest_grid_has_as_many_waves_as_it_takes) {
     CHECK(waves(UINT32_MAX, 132 * 8) == 4'067'204);
     CHECK(waves(UINT32_MAX, UINT32_MAX) == 1);
     CHECK(waves(133, 132) == 2 && waves(132, 132) == 1 && waves(0, 132) == 0);
 }
 
 // Behind a short one, of another stream. Seconds of more blocks than are counted exceed any number.
-void the_largest_grid_counts_as_in_flight() {
+TEST(the_largest_grid_counts_as_in_flight) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 5, 1.0, 0);
     Work longest = large();
@@ -461,25 +461,3 @@ void the_largest_grid_counts_as_in_flight() {
 }
 
 }  // namespace
-
-int main() {
-    the_bound_holds_and_the_same_input_gives_the_same_decisions();
-    small_kernels_on_several_streams_are_in_flight_together();
-    what_is_not_followed_is_bounded_too();
-    short_kernels_fill_the_gaps();
-    gaps_between_long_kernels_are_filled();
-    a_program_far_ahead_is_delayed_by_no_more_than_the_bound();
-    a_flood_delays_by_no_more_than_the_bound();
-    a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
-    ever_new_shapes_delay_by_no_more_than_the_bound();
-    lengths_that_alternate_delay_by_one_block_and_are_named();
-    lengths_that_alternate_do_not_hide_behind_long_kernels();
-    long_kernels_in_a_row_delay_by_no_more_than_the_bound();
-    kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound();
-    pauses_allow_no_longer_delays();
-    a_pause_that_comes_once_is_no_slack();
-    launches_of_one_kernel_are_told_apart();
-    none_starves();
-    the_largest_grid_has_as_many_waves_as_it_takes();
-    the_largest_grid_counts_as_in_flight();
-}

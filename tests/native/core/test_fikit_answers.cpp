@@ -36,7 +36,7 @@ unsigned fit_behind_each_other(Nanoseconds answer, Nanoseconds after, bool tells
 
 // When a row of kernels will be over is known the less the longer it is, and a short answer has no time for
 // that.
-void little_is_in_flight_when_a_short_answer_begins() {
+TEST(little_is_in_flight_when_a_short_answer_begins) {
     CHECK(fit_behind_each_other(50 * us, 300 * us) >= 8);
     CHECK(fit_behind_each_other(50 * us, 980 * us) <= 3);
     CHECK(fit_behind_each_other(900 * us, 1980 * us) > 4);  // by its time, longer ones have
@@ -90,7 +90,7 @@ bool goes_again(uint64_t key, Nanoseconds other = 0) {
     policy->arrived(1, low, now + us);
     return policy->decide(now + us).verdict == Verdict::whole;
 }
-void what_is_over_when_a_late_step_is_told_of_is_judged() {
+TEST(what_is_over_when_a_late_step_is_told_of_is_judged) {
     CHECK(!goes_again(2000));
     CHECK(goes_again(3000));
     CHECK(!goes_again(2000, 500 * us));
@@ -98,8 +98,3 @@ void what_is_over_when_a_late_step_is_told_of_is_judged() {
 }
 
 }  // namespace
-
-int main() {
-    little_is_in_flight_when_a_short_answer_begins();
-    what_is_over_when_a_late_step_is_told_of_is_judged();
-}

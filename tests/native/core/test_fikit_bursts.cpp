@@ -72,7 +72,7 @@ struct Bursts {
 
 // What is seen with a whole burst was over long before: that says nothing of how late things are seen, which
 // would hide what others make them late by.
-void a_burst_hides_no_delay() {
+TEST(a_burst_hides_no_delay) {
     Bursts program(false);
     for (int burst = 0; burst < 500; ++burst) program.burst(ms);
     CHECK_EQUAL(program.told().delays.count, 0u);
@@ -83,7 +83,7 @@ void a_burst_hides_no_delay() {
 
 // The least bound is for services that are asked now and then. Of waits that follow each other without a
 // pause as many share it as last until it is the share of their time that a step may be delayed by.
-void waits_that_follow_each_other_share_a_bound() {
+TEST(waits_that_follow_each_other_share_a_bound) {
     for (const Nanoseconds pause : {10 * us, ms}) {
         Bursts program(false);
         for (int burst = 0; burst < 200; ++burst) program.burst(pause);
@@ -103,7 +103,7 @@ void waits_that_follow_each_other_share_a_bound() {
 
 // As long as a program was not seen to wait each pause of its GPU has a bound of its own: with one that many
 // share nothing could go beside it, nothing made it late, and by nothing else it is seen to wait.
-void before_it_waits_each_pause_has_a_bound() {
+TEST(before_it_waits_each_pause_has_a_bound) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     Nanoseconds now = 100 * ms;
@@ -115,7 +115,7 @@ void before_it_waits_each_pause_has_a_bound() {
 }
 
 // Where no share is allowed, but the least is, they share it all the same, for a while.
-void without_a_share_steps_end_too() {
+TEST(without_a_share_steps_end_too) {
     Bounds bounds = with_partitions();
     bounds.delay_share = 0;
     Bursts program(false, bounds);
@@ -124,7 +124,7 @@ void without_a_share_steps_end_too() {
 }
 
 // What starts behind a long kernel may start after more bursts than one: those count that come beside it.
-void what_starts_late_is_foreseen() {
+TEST(what_starts_late_is_foreseen) {
     for (const bool behind : {false, true}) {
         Bursts program(false);
         for (int burst = 0; burst < 500; ++burst) program.burst(30 * us);
@@ -162,14 +162,14 @@ void see_it_wait(Bursts& polls) {
     CHECK(polls.told().steps > before + 20);
 }
 
-void who_polls_waits_as_others_do() {
+TEST(who_polls_waits_as_others_do) {
     Bursts polls(true);
     see_it_wait(polls);
 }
 
 // What it did on another stream before then makes no difference: with nothing in flight it is no other, and
 // after as many launches as are remembered there is only one again.
-void who_used_another_stream_once_is_no_other() {
+TEST(who_used_another_stream_once_is_no_other) {
     for (const bool beside : {false, true}) {
         Bursts polls(true);
         polls.launch_elsewhere(beside);
@@ -181,7 +181,7 @@ void who_used_another_stream_once_is_no_other() {
 
 // A burst that was launched together with the next, so that no wait was seen between them: where it came, the
 // program waits the next time all the same.
-void a_wait_that_was_missed_once_is_none_of_the_place() {
+TEST(a_wait_that_was_missed_once_is_none_of_the_place) {
     Bursts polls(true);
     see_it_wait(polls);
     for (int round = 0; round < 40; ++round) {
@@ -197,14 +197,3 @@ void a_wait_that_was_missed_once_is_none_of_the_place() {
 }
 
 }  // namespace
-
-int main() {
-    a_burst_hides_no_delay();
-    waits_that_follow_each_other_share_a_bound();
-    before_it_waits_each_pause_has_a_bound();
-    without_a_share_steps_end_too();
-    what_starts_late_is_foreseen();
-    who_polls_waits_as_others_do();
-    a_wait_that_was_missed_once_is_none_of_the_place();
-    who_used_another_stream_once_is_no_other();
-}

@@ -39,7 +39,7 @@ Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared, uint32_t in_row = 0
 }
 
 // What its launches would have taken a program may be spent, where it is what the program waited for.
-void time_that_is_spared_may_be_spent() {
+TEST(time_that_is_spared_may_be_spent) {
     const Nanoseconds own = bound_of(2 * us, 0);
     CHECK(own > 15 * us && own < 25 * us);
     const Nanoseconds spent = bound_of(2 * us, 3 * us);
@@ -57,7 +57,7 @@ void time_that_is_spared_may_be_spent() {
 
 // What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
 // it.
-void the_share_against_starvation_is_of_the_time() {
+TEST(the_share_against_starvation_is_of_the_time) {
     Bounds bounds = with_partitions();
     bounds.delay_share = 0;
     const auto policy = make_policy("fikit", bounds);
@@ -97,7 +97,7 @@ void the_share_against_starvation_is_of_the_time() {
 
 // While no high session works there is more in flight than is followed one by one: that leaves nothing
 // behind.
-void what_is_not_followed_leaves_nothing_behind() {
+TEST(what_is_not_followed_leaves_nothing_behind) {
     const auto policy = make_policy("fikit", with_partitions());
     for (unsigned session = 0; session < 3; ++session) policy->opened(session, session == 0 ? 0 : 5, 1, 0);
     Work known = large(), fresh = large(), copy = small(10 * us);
@@ -121,7 +121,7 @@ void what_is_not_followed_leaves_nothing_behind() {
 }
 
 // Eight high sessions are predicted. Who comes ninth is, once one of them is gone, or was silent for long.
-void who_was_one_too_many_is_predicted_later() {
+TEST(who_was_one_too_many_is_predicted_later) {
     constexpr unsigned ninth = 8;
     const auto policy = make_policy("fikit", with_partitions());
     for (unsigned session = 0; session <= ninth; ++session) policy->opened(session, 0, 1, 0);
@@ -150,7 +150,7 @@ void who_was_one_too_many_is_predicted_later() {
 }
 
 // What high sessions had of the GPU meanwhile is no surprise.
-void what_high_work_took_is_no_surprise() {
+TEST(what_high_work_took_is_no_surprise) {
     const auto surprises = [](Nanoseconds others) {
         const auto policy = make_policy("fikit", with_partitions());
         for (unsigned session = 0; session < 2; ++session)
@@ -169,7 +169,7 @@ void what_high_work_took_is_no_surprise() {
 
 // Held up beside gated work, a high session is late; by its own work alone it would be held up, too. While it
 // is late, what is not known waits.
-void who_is_held_up_beside_others_is_late() {
+TEST(who_is_held_up_beside_others_is_late) {
     const auto verdict = [](bool beside) {
         const auto policy = make_policy("fikit", with_partitions());
         for (unsigned session = 0; session < 3; ++session)
@@ -195,7 +195,7 @@ void who_is_held_up_beside_others_is_late() {
 
 // What is known only from beside high work goes, where it doesn't fit, once nothing at all is in flight: what
 // it takes by itself is to be found out.
-void what_is_doubtful_goes_while_nothing_is_in_flight() {
+TEST(what_is_doubtful_goes_while_nothing_is_in_flight) {
     const auto policy = make_policy("fikit", with_partitions());
     for (unsigned session = 0; session < 3; ++session) policy->opened(session, session == 0 ? 0 : 5, 1, 0);
     Work high = small(50 * us);
@@ -320,7 +320,7 @@ Work long_kernel() {
 
 // Every launch of a step is foreseen to wait beside a kernel on 32 SMs that outlasts the step, which is too
 // much; steps beside it, when its turn came by credit, were not late: after that it goes.
-void what_a_step_was_late_by_counts_more_than_what_was_foreseen() {
+TEST(what_a_step_was_late_by_counts_more_than_what_was_foreseen) {
     const std::vector<Nanoseconds> waits = waits_beside(launches_of(132 * 8), long_kernel(), 42 * ms);
     CHECK(waits[0] > 1000 * ms);
     CHECK(*std::max_element(waits.begin() + 1, waits.end()) < 10 * ms);  // for room on more SMs
@@ -328,7 +328,7 @@ void what_a_step_was_late_by_counts_more_than_what_was_foreseen() {
 
 // Of a step of 1.2 ms the last launch alone is foreseen to wait, for 20 us: more than is trusted in, but less
 // than the bound of 24. So one step is to tell.
-void what_outlasts_steps_is_tried_where_the_bound_allows_it() {
+TEST(what_outlasts_steps_is_tried_where_the_bound_allows_it) {
     std::vector<Work> launches = launches_of(40 * 8);
     Work& last = launches.back();
     last.blocks = 132 * 8;
@@ -337,7 +337,7 @@ void what_outlasts_steps_is_tried_where_the_bound_allows_it() {
     CHECK(*std::max_element(waits.begin(), waits.end()) < 10 * ms);
 }
 
-void delays_are_put_down_to_who_caused_them() {
+TEST(delays_are_put_down_to_who_caused_them) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
@@ -376,7 +376,7 @@ void delays_are_put_down_to_who_caused_them() {
     CHECK_EQUAL(policy->statistics(1).caused.count, 0u);
 }
 
-void unknown_kernels_run_one_at_a_time_on_the_middle_partition() {
+TEST(unknown_kernels_run_one_at_a_time_on_the_middle_partition) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
@@ -404,7 +404,7 @@ void unknown_kernels_run_one_at_a_time_on_the_middle_partition() {
 
 // A service that is asked now and then is expected between two questions, too: what would hold the next
 // answer up is confined as far as it can be, until nobody has asked for long or can ask any more.
-void who_is_silent_may_come_any_moment() {
+TEST(who_is_silent_may_come_any_moment) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
@@ -456,18 +456,3 @@ void who_is_silent_may_come_any_moment() {
 }
 
 }  // namespace
-
-int main() {
-    what_is_not_followed_leaves_nothing_behind();
-    who_was_one_too_many_is_predicted_later();
-    what_high_work_took_is_no_surprise();
-    who_is_held_up_beside_others_is_late();
-    what_is_doubtful_goes_while_nothing_is_in_flight();
-    time_that_is_spared_may_be_spent();
-    the_share_against_starvation_is_of_the_time();
-    what_a_step_was_late_by_counts_more_than_what_was_foreseen();
-    what_outlasts_steps_is_tried_where_the_bound_allows_it();
-    delays_are_put_down_to_who_caused_them();
-    unknown_kernels_run_one_at_a_time_on_the_middle_partition();
-    who_is_silent_may_come_any_moment();
-}

@@ -58,7 +58,7 @@ Looked beside_a_long_kernel(bool tells) {
 
 // What is too late for the idle time up to the wait is refused once that is clear: on the whole GPU and on
 // each of the five partitions together before one look ahead would have come to the wait.
-void what_is_hopeless_is_soon_refused() {
+TEST(what_is_hopeless_is_soon_refused) {
     const Looked looked = beside_a_long_kernel(true);
     CHECK(looked.all > 0);
     CHECK(looked.most < 600);
@@ -66,7 +66,7 @@ void what_is_hopeless_is_soon_refused() {
 
 // Who never waits may catch up some time, so it takes long to see that it won't. It is not looked at again
 // before the launch that waits meanwhile has 15 times as long, at 16 ns for each that is looked at.
-void looking_ahead_takes_little_of_the_time() {
+TEST(looking_ahead_takes_little_of_the_time) {
     const Looked looked = beside_a_long_kernel(false);
     CHECK(looked.all > 0);
     CHECK(looked.most <= 2 * 1024u);
@@ -75,7 +75,7 @@ void looking_ahead_takes_little_of_the_time() {
 
 // A kernel holds as many SMs as it has blocks, wherever it goes. What the others are enough for may run
 // beside it.
-void a_few_long_blocks_leave_the_other_multiprocessors() {
+TEST(a_few_long_blocks_leave_the_other_multiprocessors) {
     for (const auto& [blocks, needs, fits] :
          {std::tuple{10u, 122u, true}, {10u, 123u, false}, {60u, 72u, true}, {60u, 73u, false}}) {
         const auto policy = make_policy("fikit", with_partitions());
@@ -108,7 +108,7 @@ void a_few_long_blocks_leave_the_other_multiprocessors() {
 
 // What would begin just behind a launch to come may be there before it, if that comes a little later than
 // foreseen. Then it would lose a whole block.
-void a_launch_may_come_a_little_later_than_foreseen() {
+TEST(a_launch_may_come_a_little_later_than_foreseen) {
     for (const auto& [ahead, fits] :
          {std::pair{36 * us, false}, {38 * us, false}, {39 * us, false}, {42 * us, true}}) {
         const auto policy = make_policy("fikit", Bounds{});
@@ -145,7 +145,7 @@ void a_launch_may_come_a_little_later_than_foreseen() {
 // A program that launches a step at once, which fills the GPU, beside one whose work is always in flight when
 // it does. Its kernels last longer where they are than elsewhere, and that is found out: no step is late by
 // its bound in the end.
-void who_is_far_ahead_is_measured_where_it_launches() {
+TEST(who_is_far_ahead_is_measured_where_it_launches) {
     constexpr unsigned launches = 64, steps = 500;
     constexpr Nanoseconds lasts = 52 * us;
     const auto policy = make_policy("fikit", with_partitions());
@@ -190,7 +190,7 @@ void who_is_far_ahead_is_measured_where_it_launches() {
 }
 
 // What was predicted is counted once and for all, whatever becomes of the session.
-void counts_outlast_the_priority() {
+TEST(counts_outlast_the_priority) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     Nanoseconds now = 0;
@@ -217,12 +217,3 @@ void counts_outlast_the_priority() {
 }
 
 }  // namespace
-
-int main() {
-    what_is_hopeless_is_soon_refused();
-    looking_ahead_takes_little_of_the_time();
-    a_few_long_blocks_leave_the_other_multiprocessors();
-    a_launch_may_come_a_little_later_than_foreseen();
-    who_is_far_ahead_is_measured_where_it_launches();
-    counts_outlast_the_priority();
-}

@@ -9,7 +9,7 @@ namespace {
 
 // Kernels of a graph come one behind another, so it loses what others have of the GPU all the time that they
 // are there; one kernel of a block, as long, would not notice who is confined. What it loses is learnt.
-void a_graph_loses_what_others_have() {
+TEST(a_graph_loses_what_others_have) {
     for (const Engine engine : {Engine::graph, Engine::kernel}) {
         const auto policy = make_policy("fikit", with_partitions());
         policy->opened(0, 0, 1, 0);
@@ -45,5 +45,3 @@ void a_graph_loses_what_others_have() {
 }
 
 }  // namespace
-
-int main() { a_graph_loses_what_others_have(); }

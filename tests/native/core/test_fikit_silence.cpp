@@ -19,7 +19,7 @@ Silence of_two_lengths(int silences, Nanoseconds shorter, Nanoseconds longer) {
     return silence;
 }
 
-void lasts_as_those_did_that_lasted_so_long() {
+TEST(lasts_as_those_did_that_lasted_so_long) {
     const Silence silence = of_two_lengths(64, 3 * ms, 40 * ms);
     CHECK(silence.lasts(1200 * us, 2400 * us));
     // One may be a little shorter, or longer.
@@ -37,7 +37,7 @@ void lasts_as_those_did_that_lasted_so_long() {
     CHECK(!silence.lasts(500 * us, 900 * us));  // that is none yet
 }
 
-void tells_when_more_is_known() {
+TEST(tells_when_more_is_known) {
     const Silence silence = of_two_lengths(64, 3 * ms, 40 * ms);
     CHECK(silence.tells_at(0) == Silence::shortest);
     for (const Nanoseconds lasted : {2600 * us, 3 * ms, 36 * ms, 40 * ms}) {
@@ -50,7 +50,7 @@ void tells_when_more_is_known() {
 }
 
 // A few silences tell nothing; where one ended, the next ones are not trusted to last.
-void one_is_remembered() {
+TEST(one_is_remembered) {
     CHECK(!of_two_lengths(31, 3 * ms, 40 * ms).lasts(6 * ms, 8 * ms));
     Silence silence = of_two_lengths(32, 3 * ms, 40 * ms);
     CHECK(silence.lasts(6 * ms, 8 * ms));
@@ -66,7 +66,7 @@ void one_is_remembered() {
 
 // Where nothing of others was there, nobody was late for an accident; but there is no credit left for
 // another.
-void accidents_beside_nothing_keep_nobody_away() {
+TEST(accidents_beside_nothing_keep_nobody_away) {
     for (const int accidents : {1, 2, 7}) {
         Silence silence = of_two_lengths(400, 3 * ms, 40 * ms);
         for (int each = 0; each < accidents; ++each) silence.ended(7 * ms << 2 * each, false);
@@ -77,7 +77,7 @@ void accidents_beside_nothing_keep_nobody_away() {
 }
 
 // However they end, few do where they were trusted to last, and who has accidents is not never trusted.
-void few_end_where_they_were_trusted_to_last() {
+TEST(few_end_where_they_were_trusted_to_last) {
     // Per cent that are of any length; per cent of the time at least that it is trusted.
     for (const auto& [odd, least] : {std::pair{0u, 99}, {1u, 60}, {3u, 15}, {10u, 1}, {100u, 0}}) {
         Silence silence;
@@ -143,7 +143,7 @@ struct Service {
     bool goes(Nanoseconds later) { return ask(later).verdict == Verdict::whole; }
 };
 
-void what_would_delay_an_answer_goes_where_none_is_asked_for() {
+TEST(what_would_delay_an_answer_goes_where_none_is_asked_for) {
     Service service;
     uint32_t random = 1;
     const auto pause = [&] {
@@ -179,7 +179,7 @@ void what_would_delay_an_answer_goes_where_none_is_asked_for() {
     CHECK(!service.goes(4 * ms));
 }
 
-void who_is_asked_at_random_is_expected_any_moment() {
+TEST(who_is_asked_at_random_is_expected_any_moment) {
     Service service;
     uint32_t random = 1;
     for (int answer = 0; answer < 500; ++answer) {
@@ -192,14 +192,3 @@ void who_is_asked_at_random_is_expected_any_moment() {
 }
 
 }  // namespace
-
-int main() {
-    lasts_as_those_did_that_lasted_so_long();
-    tells_when_more_is_known();
-    one_is_remembered();
-    accidents_beside_nothing_keep_nobody_away();
-    few_end_where_they_were_trusted_to_last();
-    what_would_delay_an_answer_goes_where_none_is_asked_for();
-    who_is_asked_at_random_is_expected_any_moment();
-    return 0;
-}

@@ -13,7 +13,7 @@ using namespace fikit::test;
 namespace {
 
 // Whoever needs more of it than its equals, whose work fits, saves it up all the same.
-void what_equals_get_in_takes_nothing_of_what_one_saves_for() {
+TEST(what_equals_get_in_takes_nothing_of_what_one_saves_for) {
     Bounds bounds = with_partitions();
     bounds.delay_share = 0;
     const auto policy = make_policy("fikit", bounds);
@@ -52,7 +52,7 @@ void what_equals_get_in_takes_nothing_of_what_one_saves_for() {
 }
 
 // Work that never ends leaves the levels below it their share, high sessions or not.
-void levels_below_have_their_share_beside_no_high_session() {
+TEST(levels_below_have_their_share_beside_no_high_session) {
     const auto policy = make_policy("fikit", with_partitions());
     std::array<Nanoseconds, 2> used{};
     std::vector<std::pair<unsigned, Nanoseconds>> running;
@@ -86,7 +86,7 @@ void levels_below_have_their_share_beside_no_high_session() {
 
 // What goes on for longer than high sessions are remembered: nothing is to be asked again in the past, which
 // whoever asks would take for at once, for as long as that lasts.
-void nobody_is_asked_again_in_the_past() {
+TEST(nobody_is_asked_again_in_the_past) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
@@ -106,9 +106,3 @@ void nobody_is_asked_again_in_the_past() {
 }
 
 }  // namespace
-
-int main() {
-    what_equals_get_in_takes_nothing_of_what_one_saves_for();
-    levels_below_have_their_share_beside_no_high_session();
-    nobody_is_asked_again_in_the_past();
-}

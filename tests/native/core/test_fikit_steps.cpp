@@ -11,7 +11,7 @@ namespace {
 
 // A program goes on as soon as it sees that its work is over, which may be before the policy is told. Each of
 // its waits is one all the same, and what a step was late by does not pass to the next.
-void a_wait_is_over_though_the_next_launch_came_first() {
+TEST(a_wait_is_over_though_the_next_launch_came_first) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
@@ -92,7 +92,7 @@ struct Service {
 };
 
 // The pause is none of the step, so that it allows no delay.
-void a_pause_is_none_of_the_step() {
+TEST(a_pause_is_none_of_the_step) {
     Service told{Tells::at_once}, later{Tells::later}, once{Tells::once}, never{Tells::never};
     for (Service* service : {&told, &later, &once, &never}) {
         for (int step = 0; step < 100; ++step, service->now += 500 * ms) service->answer();
@@ -104,7 +104,7 @@ void a_pause_is_none_of_the_step() {
 }
 
 // Nor is it where several waits make a step: what follows a pause begins one.
-void a_pause_ends_a_step_of_several_waits() {
+TEST(a_pause_ends_a_step_of_several_waits) {
     for (const Tells how : {Tells::at_once, Tells::once, Tells::never}) {
         Service service(how);
         for (int answer = 0; answer < 201; ++answer) {
@@ -120,7 +120,7 @@ void a_pause_ends_a_step_of_several_waits() {
 
 // What a step was late by that is over, as far as can be foreseen, is not held against what fits into the
 // pause behind it. It was late all the same.
-void a_late_step_leaves_the_pause_behind_it() {
+TEST(a_late_step_leaves_the_pause_behind_it) {
     for (const Tells how : {Tells::at_once, Tells::later, Tells::once}) {
         Service service(how);
         for (int step = 0; step < 50; ++step, service.now += 20 * ms) service.answer();
@@ -141,7 +141,7 @@ void a_late_step_leaves_the_pause_behind_it() {
 // Whoever waits for its answers asks for the next one later by what they were late by. So each is a step,
 // told of or not, the delay counts, and what would delay an answer does not go just because the GPU is idle
 // behind it.
-void a_launch_that_comes_later_shows_a_wait() {
+TEST(a_launch_that_comes_later_shows_a_wait) {
     constexpr int answers = 100, late_ones = answers / 4;
     for (const Tells how : {Tells::at_once, Tells::once, Tells::never}) {
         Service service(how);
@@ -167,7 +167,7 @@ void a_launch_that_comes_later_shows_a_wait() {
 }
 
 // Once a launch may come in time for what it was taken to wait for, by chance; three times in a row is none.
-void one_launch_in_time_is_chance() {
+TEST(one_launch_in_time_is_chance) {
     Service service(Tells::once);
     const auto answers = [&](int number, int each, Nanoseconds late, bool waits) {
         const uint64_t before = service.policy->statistics(0).steps;
@@ -186,7 +186,7 @@ void one_launch_in_time_is_chance() {
 
 // Launches that come when they would have come are no waits, however late the GPU is; nor are those whose
 // time is a matter of chance.
-void launches_that_come_as_ever_show_none() {
+TEST(launches_that_come_as_ever_show_none) {
     constexpr int steps = 100, launches = 20;
     for (const Nanoseconds chance : {0 * us, 12 * us}) {
         const auto policy = make_policy("fikit", with_partitions());
@@ -217,7 +217,7 @@ void launches_that_come_as_ever_show_none() {
 // A host that is busy with others now and then holds up a program and the completions of its launches alike,
 // which shows no wait; nor is a long pause one in each step that follows. Beside nothing who tells of its
 // waits makes a step of each, and who tells of none of each pause of its GPU.
-void a_busy_host_shows_no_waits() {
+TEST(a_busy_host_shows_no_waits) {
     constexpr unsigned steps = 50, launches = 100;
     for (const bool tells : {true, false})
         for (uint32_t seed = 1; seed <= 20; ++seed) {
@@ -244,15 +244,3 @@ void a_busy_host_shows_no_waits() {
 }
 
 }  // namespace
-
-int main() {
-    a_wait_is_over_though_the_next_launch_came_first();
-    a_pause_is_none_of_the_step();
-    a_pause_ends_a_step_of_several_waits();
-    a_late_step_leaves_the_pause_behind_it();
-    a_launch_that_comes_later_shows_a_wait();
-    one_launch_in_time_is_chance();
-    launches_that_come_as_ever_show_none();
-    a_busy_host_shows_no_waits();
-    return 0;
-}

@@ -74,7 +74,7 @@ struct Program {
 };
 
 // What others made the last of them late by is a delay, wherever the rest is, and nothing else is.
-void a_delay_is_seen_on_each_stream() {
+TEST(a_delay_is_seen_on_each_stream) {
     Program program;
     for (int step = 0; step < 200; ++step) program.step(program.kernel);
     for (int step = 0; step < 20; ++step) program.step(program.kernel, 0);
@@ -91,7 +91,7 @@ void a_delay_is_seen_on_each_stream() {
 }
 
 // What they take longer because they share the GPU, or wait for each other, is none of others' doing.
-void what_its_streams_take_from_each_other_is_no_delay() {
+TEST(what_its_streams_take_from_each_other_is_no_delay) {
     Program program;
     for (int step = 0; step < 200; ++step) program.step(2 * program.kernel);
     for (int step = 0; step < 20; ++step) program.step(2 * program.kernel, 0);
@@ -101,7 +101,7 @@ void what_its_streams_take_from_each_other_is_no_delay() {
 }
 
 // Of a session that never is by itself, as what lasts long is always there, the least that was seen tells.
-void who_never_is_alone_is_held_to_a_bound_too() {
+TEST(who_never_is_alone_is_held_to_a_bound_too) {
     Program program;
     for (int step = 0; step < 100; ++step) program.step(2 * program.kernel, step % 3 * 20 * us);
     const uint64_t before = program.told().delays.count;
@@ -113,7 +113,7 @@ void who_never_is_alone_is_held_to_a_bound_too() {
 
 // How much that is shows beside nothing only. So a step is kept free of others' work now and then, and the
 // pause before it, until it is known.
-void a_step_is_kept_free_to_measure_it() {
+TEST(a_step_is_kept_free_to_measure_it) {
     for (const bool outlasts : {false, true}) {  // what goes lasts until after the next step
         Program program(10 * us, 20 * us);       // leaves the GPU idle for longer than its kernels last
         int first = 0, row = 0, last = 0;        // steps before which it does not go
@@ -142,7 +142,7 @@ void a_step_is_kept_free_to_measure_it() {
 
 // What a kernel takes depends on what its other streams have on the GPU just then. One that takes less by
 // chance, beside others' work, tells nothing of what a step takes alone.
-void what_takes_less_beside_others_is_no_news() {
+TEST(what_takes_less_beside_others_is_no_news) {
     Program program;
     for (int step = 0; step < 40; ++step) program.step(60 * us, -1, 60 * us);
     for (int step = 0; step < 100; ++step) program.step(60 * us, 0, 30 * us);
@@ -152,7 +152,7 @@ void what_takes_less_beside_others_is_no_news() {
 }
 
 // What goes by credit is beside each step that is kept free, too. So nothing is learnt then, and it ends.
-void credit_keeps_no_step_free_for_ever() {
+TEST(credit_keeps_no_step_free_for_ever) {
     Program program(10 * us, 20 * us);
     int row = 0, most = 0, times = 0;
     for (int step = 0; step < 400; ++step) {
@@ -171,7 +171,7 @@ void credit_keeps_no_step_free_for_ever() {
 }
 
 // A session that is opened anew begins with one stream, whatever the one before it had.
-void who_comes_next_begins_with_one_stream() {
+TEST(who_comes_next_begins_with_one_stream) {
     Program program;
     for (int step = 0; step < 10; ++step) program.step(program.kernel);
     program.policy->closed(0, program.now);
@@ -193,7 +193,7 @@ void who_comes_next_begins_with_one_stream() {
 }
 
 // Nor does it begin with what the one before took from itself where it launches now.
-void who_comes_next_meets_anew() {
+TEST(who_comes_next_meets_anew) {
     Program program;
     for (int step = 0; step < 10; ++step) program.step(2 * program.kernel);
     program.policy->closed(0, program.now);
@@ -205,7 +205,7 @@ void who_comes_next_meets_anew() {
 }
 
 // Nor is anything of its own over because something was where it is now.
-void what_comes_next_is_in_flight() {
+TEST(what_comes_next_is_in_flight) {
     Program program;
     for (int step = 0; step < 10; ++step) program.step(program.kernel);
     program.policy->closed(0, program.now);
@@ -228,7 +228,7 @@ void what_comes_next_is_in_flight() {
 
 // A kernel that runs on, on a stream of its own, keeps no step of the others from its end: soon it is none of
 // what is in flight.
-void what_runs_on_is_left_behind() {
+TEST(what_runs_on_is_left_behind) {
     Program program;
     Work endless = small(ms);
     endless.key = 99;
@@ -251,16 +251,3 @@ void what_runs_on_is_left_behind() {
 }
 
 }  // namespace
-
-int main() {
-    a_delay_is_seen_on_each_stream();
-    what_its_streams_take_from_each_other_is_no_delay();
-    who_never_is_alone_is_held_to_a_bound_too();
-    a_step_is_kept_free_to_measure_it();
-    what_takes_less_beside_others_is_no_news();
-    credit_keeps_no_step_free_for_ever();
-    who_comes_next_begins_with_one_stream();
-    who_comes_next_meets_anew();
-    what_comes_next_is_in_flight();
-    what_runs_on_is_left_behind();
-}

@@ -70,7 +70,7 @@ uint32_t create(Rig& rig, Tenant& tenant, Image& image, Status expected = 0, uin
     return graph;
 }
 
-void a_graph_is_one_operation() {
+TEST(a_graph_is_one_operation) {
     Rig rig;
     Tenant tenant = rig.ready("a", 9);
     Image image;
@@ -91,7 +91,7 @@ void a_graph_is_one_operation() {
 }
 
 // Of nodes the driver takes other attributes than of launches: this one it knows of edges, behind one kernel.
-void a_node_that_begins_early_has_an_edge_that_says_so() {
+TEST(a_node_that_begins_early_has_an_edge_that_says_so) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     const uint64_t edges = null_driver::count(Function::cuGraphAddDependencies_);
@@ -114,7 +114,7 @@ std::vector<uint64_t> launched_nodes() {
     return nodes;
 }
 
-void what_replaces_a_graph_is_launched() {
+TEST(what_replaces_a_graph_is_launched) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Image one, two;
@@ -133,7 +133,7 @@ void what_replaces_a_graph_is_launched() {
 }
 
 // A launch behind a host function is of the graph that had the number when it came.
-void a_launch_that_is_put_off_keeps_its_graph() {
+TEST(a_launch_that_is_put_off_keeps_its_graph) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Image one, two;
@@ -157,7 +157,7 @@ void a_launch_that_is_put_off_keeps_its_graph() {
     CHECK_EQUAL(null_driver::live().graphs, before.graphs);
 }
 
-void a_graph_ends_with_its_module() {
+TEST(a_graph_ends_with_its_module) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Image image;
@@ -168,7 +168,7 @@ void a_graph_ends_with_its_module() {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: graph 1 does not exist");
 }
 
-void images_are_not_believed() {
+TEST(images_are_not_believed) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     const auto before = null_driver::live();
@@ -204,7 +204,7 @@ void images_are_not_believed() {
 }
 
 // The driver keeps them in the executor, whose memory is everybody's.
-void graphs_take_so_much_of_the_host_s_memory() {
+TEST(graphs_take_so_much_of_the_host_s_memory) {
     Settings settings = hand_turned();
     settings.graph_bytes = 10'500;
     Rig rig(settings);
@@ -284,7 +284,7 @@ void graphs_take_so_much_of_the_host_s_memory() {
 }
 
 // A condition is a number to the driver, too, and any session could name it.
-void a_graph_decides_by_its_own_conditions() {
+TEST(a_graph_decides_by_its_own_conditions) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     uint32_t conditions = 0, others = 0;
@@ -319,17 +319,3 @@ void a_graph_decides_by_its_own_conditions() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(a_graph_is_one_operation),
-        CASE(a_node_that_begins_early_has_an_edge_that_says_so),
-        CASE(what_replaces_a_graph_is_launched),
-        CASE(a_launch_that_is_put_off_keeps_its_graph),
-        CASE(a_graph_ends_with_its_module),
-        CASE(images_are_not_believed),
-        CASE(graphs_take_so_much_of_the_host_s_memory),
-        CASE(a_graph_decides_by_its_own_conditions),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -11,7 +11,7 @@ namespace {
 
 // A call takes the descriptor that was sent before it, behind whatever else was; but what comes without end
 // does not keep the dispatch thread.
-void bytes_without_end_before_a_descriptor() {
+TEST(bytes_without_end_before_a_descriptor) {
     Rig rig;
     Tenant other = rig.ready("other");
     RawTenant tenant(rig);
@@ -36,7 +36,7 @@ fikit_value until(uint64_t address, uint64_t value) {
 }
 
 // As of memory that is mapped and that nobody may use yet.
-void a_word_that_cannot_be_read() {
+TEST(a_word_that_cannot_be_read) {
     Rig rig;
     Tenant other = rig.ready("other");
     RawTenant tenant(rig);
@@ -58,7 +58,7 @@ void a_word_that_cannot_be_read() {
 }
 
 // Each look takes driver calls, which others' launches wait for.
-void many_streams_that_wait_for_words_are_looked_at_in_turn() {
+TEST(many_streams_that_wait_for_words_are_looked_at_in_turn) {
     Rig rig;
     Tenant other = rig.ready("other");
     RawTenant tenant(rig);
@@ -102,7 +102,7 @@ uint64_t register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes, uint6
 }
 
 // Where a tenant says that it has its file nothing else goes away or stays short of room.
-void a_file_is_mapped_in_nobodys_way() {
+TEST(a_file_is_mapped_in_nobodys_way) {
     Rig rig;
     RawTenant tenant(rig);
     uint64_t on_stack = 7;
@@ -121,7 +121,7 @@ void a_file_is_mapped_in_nobodys_way() {
 }
 
 // The executor's own memory is for all of its sessions.
-void images_have_a_size_that_can_be_copied() {
+TEST(images_have_a_size_that_can_be_copied) {
     Rig rig;
     RawTenant tenant(rig);
     constexpr uint64_t bytes = uint64_t{3} << 30;
@@ -136,7 +136,7 @@ void images_have_a_size_that_can_be_copied() {
 }
 
 // Only what was sent with the call, is in memory, and is long enough; nothing of it is pinned.
-void an_image_is_in_the_file_of_its_call() {
+TEST(an_image_is_in_the_file_of_its_call) {
     Rig rig;
     RawTenant tenant(rig);
     const auto pinned = [] { return null_driver::count(Function::cuMemHostRegister_); };
@@ -168,7 +168,7 @@ void an_image_is_in_the_file_of_its_call() {
     CHECK_EQUAL(pinned(), before);
 }
 
-void links_of_a_session_keep_so_much_together() {
+TEST(links_of_a_session_keep_so_much_together) {
     Rig rig;
     RawTenant tenant(rig);
     constexpr uint64_t bytes = 150 << 20;
@@ -188,7 +188,7 @@ void links_of_a_session_keep_so_much_together() {
     CHECK_EQUAL(adds(2), 0);
 }
 
-void tables_do_not_grow_without_end() {
+TEST(tables_do_not_grow_without_end) {
     Settings settings = hand_turned();
     settings.most_buffers = 5;
     settings.most_reserved = 2;
@@ -223,17 +223,3 @@ void tables_do_not_grow_without_end() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(bytes_without_end_before_a_descriptor),
-        CASE(a_word_that_cannot_be_read),
-        CASE(a_file_is_mapped_in_nobodys_way),
-        CASE(images_have_a_size_that_can_be_copied),
-        CASE(an_image_is_in_the_file_of_its_call),
-        CASE(links_of_a_session_keep_so_much_together),
-        CASE(tables_do_not_grow_without_end),
-        CASE(many_streams_that_wait_for_words_are_looked_at_in_turn),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -27,7 +27,7 @@ struct Jobs : IdleJobs {
     }
 };
 
-void in_order_when_nothing_is_in_flight() {
+TEST(in_order_when_nothing_is_in_flight) {
     Jobs jobs;
     CHECK(!jobs.runs(true, start));
     jobs.put('a', start);
@@ -41,7 +41,7 @@ void in_order_when_nothing_is_in_flight() {
     CHECK_EQUAL(jobs.done_so_far, "ab");
 }
 
-void those_that_are_due_hold_the_gate_and_follow_one_another() {
+TEST(those_that_are_due_hold_the_gate_and_follow_one_another) {
     Jobs jobs;
     for (const char name : {'a', 'b', 'c'}) jobs.put(name, start + (name == 'c' ? second : 0));
     const Nanoseconds due = start + IdleJobs::patience;
@@ -52,7 +52,7 @@ void those_that_are_due_hold_the_gate_and_follow_one_another() {
     CHECK(jobs.due(due + second));
 }
 
-void what_never_ends_has_one_now_and_then_forced_upon_it() {
+TEST(what_never_ends_has_one_now_and_then_forced_upon_it) {
     Jobs jobs;
     jobs.put('a', start);
     jobs.put('b', start);
@@ -64,7 +64,7 @@ void what_never_ends_has_one_now_and_then_forced_upon_it() {
     CHECK(jobs.runs(false, again + IdleJobs::held) && !jobs.due(again + second));
 }
 
-void what_may_never_end_is_not_waited_for() {
+TEST(what_may_never_end_is_not_waited_for) {
     Jobs jobs;
     jobs.put('a', start);
     jobs.put('b', start);
@@ -76,7 +76,7 @@ void what_may_never_end_is_not_waited_for() {
     CHECK_EQUAL(jobs.done_so_far, "ab");
 }
 
-void an_address_that_is_wanted_is_next() {
+TEST(an_address_that_is_wanted_is_next) {
     Jobs jobs;
     jobs.put('a', start);
     jobs.put('b', start, place, 4 * page);
@@ -93,7 +93,7 @@ void an_address_that_is_wanted_is_next() {
     CHECK_EQUAL(jobs.done_so_far, "bac");
 }
 
-void much_pinned_memory_does_not_wait() {
+TEST(much_pinned_memory_does_not_wait) {
     Jobs jobs;
     jobs.put('a', start, place, IdleJobs::most_bytes);
     CHECK(!jobs.have_much() && !jobs.due(start + second));
@@ -104,7 +104,7 @@ void much_pinned_memory_does_not_wait() {
     CHECK(!jobs.have_much() && !jobs.due(start + 2 * second));
 }
 
-void many_do_not_wait() {
+TEST(many_do_not_wait) {
     Jobs jobs;
     for (size_t i = 0; i < IdleJobs::most; ++i) jobs.put('a', start);
     CHECK(!jobs.have_much() && !jobs.due(start + second));
@@ -115,16 +115,3 @@ void many_do_not_wait() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(in_order_when_nothing_is_in_flight),
-        CASE(those_that_are_due_hold_the_gate_and_follow_one_another),
-        CASE(what_never_ends_has_one_now_and_then_forced_upon_it),
-        CASE(what_may_never_end_is_not_waited_for),
-        CASE(an_address_that_is_wanted_is_next),
-        CASE(much_pinned_memory_does_not_wait),
-        CASE(many_do_not_wait),
-    };
-    return run_cases(cases, count, arguments);
-}

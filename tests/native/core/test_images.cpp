@@ -175,7 +175,7 @@ std::string_view wrong_in_link(Bytes image) {
     return told(check_linked(image));
 }
 
-void what_is_no_image() {
+TEST(what_is_no_image) {
     for (const std::string_view given : {"", "hello", "\x01\x02"})
         CHECK_EQUAL(wrong_with({given.begin(), given.end()}), "neither PTX, ELF nor fatbin");
     CHECK_EQUAL(wrong_with({text.begin(), text.end()}), "");
@@ -187,7 +187,7 @@ struct Lie {
     const char* wrong;
 };
 
-void an_elf_image() {
+TEST(an_elf_image) {
     CHECK_EQUAL(wrong_with(elf()), "");
     Bytes image = elf();
     image.pop_back();
@@ -260,7 +260,7 @@ void an_elf_image() {
     }
 }
 
-void a_fat_binary() {
+TEST(a_fat_binary) {
     CHECK_EQUAL(wrong_with(whole()), "");
     CHECK_EQUAL(wrong_with(fatbin({})), "");
     const Lie lies[] = {
@@ -291,7 +291,7 @@ void a_fat_binary() {
     CHECK_EQUAL(wrong_with(fatbin(bare)), "options of a fatbin entry beyond its header");
 }
 
-void packed_content() {
+TEST(packed_content) {
     CHECK_EQUAL(wrong_with(packed(ptx, lz4, 16)), "");
     CHECK_EQUAL(wrong_with(packed(ptx, {}, 16)), "packed fatbin entry without content");
     CHECK_EQUAL(wrong_with(packed(ptx, lz4, 0)), "packed fatbin entry without content");
@@ -324,7 +324,7 @@ void packed_content() {
     CHECK_EQUAL(wrong_with(packed(ptx, longer, 271 + 29)), damaged);
 }
 
-void what_is_linked() {
+TEST(what_is_linked) {
     for (const Bytes& given :
          {Bytes(text.begin(), text.end()), elf(), whole(), object(), object({}), archive()})
         CHECK_EQUAL(wrong_in_link(given), "");
@@ -349,7 +349,7 @@ void what_is_linked() {
     CHECK_EQUAL(wrong_in_link(damaged), "not a 64-bit object file");
 }
 
-void an_archive() {
+TEST(an_archive) {
     CHECK_EQUAL(wrong_in_link(archive(symbol_table, "/8", object())), "");
     const std::string_view beyond = "name of an archive member beyond its end";
     CHECK_EQUAL(wrong_in_link(archive(symbol_table, "/10", elf())), beyond);
@@ -382,7 +382,7 @@ uint64_t bytes_of(Bytes image, int major = 9) {
 }
 uint64_t bytes_of(std::string_view code) { return bytes_of(Bytes(code.begin(), code.end())); }
 
-void variables_of_ptx() {
+TEST(variables_of_ptx) {
     CHECK_EQUAL(bytes_of(".version 8.0\n.target sm_90\n"), 0u);
     CHECK_EQUAL(bytes_of(".visible .global .align 4 .b8 x[4026531840];"), 4026531840u);
     CHECK_EQUAL(bytes_of(".global.align 8.u64 a[0x10U][3], b;.global .v4 .f32 c[010];"),
@@ -411,7 +411,7 @@ void variables_of_ptx() {
     CHECK_EQUAL(bytes_of(".global .u64 x[0x2000000000000000];"), UINT64_MAX);
 }
 
-void variables_of_machine_code() {
+TEST(variables_of_machine_code) {
     const Bytes without = elf(), bare = elf(".nv.global", Bytes(), gpus, 3000), with = elf(".nv.global.init");
     CHECK_EQUAL(bytes_of(without), 0u);
     CHECK_EQUAL(bytes_of(bare), 3000u);
@@ -448,7 +448,7 @@ void variables_of_machine_code() {
 }
 
 // The sanitizers watch.
-void what_was_damaged_is_read_within_its_bounds() {
+TEST(what_was_damaged_is_read_within_its_bounds) {
     std::mt19937 random(7);
     for (int round = 0; round < 50000; ++round) {
         Bytes image = round % 2 == 0 ? whole() : archive();
@@ -468,18 +468,3 @@ void what_was_damaged_is_read_within_its_bounds() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    const test::Case cases[] = {
-        CASE(what_is_no_image),
-        CASE(an_elf_image),
-        CASE(a_fat_binary),
-        CASE(packed_content),
-        CASE(what_is_linked),
-        CASE(an_archive),
-        CASE(variables_of_ptx),
-        CASE(variables_of_machine_code),
-        CASE(what_was_damaged_is_read_within_its_bounds),
-    };
-    return test::run_cases(cases, count, arguments);
-}

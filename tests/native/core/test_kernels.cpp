@@ -20,7 +20,7 @@ SessionUsage usage(Rig& rig) {
 }
 
 // Attributes that change how a kernel runs make it another one for the profile.
-void attributes_tell_kernels_apart() {
+TEST(attributes_tell_kernels_apart) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     static constexpr uint64_t parameters[2] = {};
@@ -49,7 +49,7 @@ void attributes_tell_kernels_apart() {
 
 // What a partition has no room for (a cluster's blocks need SMs next to each other) waits for the whole GPU,
 // and goes nowhere else from then on. The tenant does not hear of it.
-void what_a_partition_refuses_goes_to_the_whole_gpu() {
+TEST(what_a_partition_refuses_goes_to_the_whole_gpu) {
     using null_driver::Function;
     Settings settings = hand_turned();
     settings.bounds.partitions[0] = 96;
@@ -84,7 +84,7 @@ void what_a_partition_refuses_goes_to_the_whole_gpu() {
 
 // The stream that a process uses first is its quickest (bench/DESIGN.md): it is the one of a first session of
 // high priority, not one that serves nobody.
-void no_stream_is_used_before_that_of_a_first_session_of_high_priority() {
+TEST(no_stream_is_used_before_that_of_a_first_session_of_high_priority) {
     using null_driver::Function;
     Rig rig;
     Tenant high = rig.ready("high", scheduling::highest_level);
@@ -104,7 +104,7 @@ void no_stream_is_used_before_that_of_a_first_session_of_high_priority() {
 
 // Others have taken the place in the profile of what is in flight, and of what waits at the gate: neither is
 // taken for one of them.
-void who_has_lost_its_place_is_found_anew() {
+TEST(who_has_lost_its_place_is_found_anew) {
     Rig rig;
     Tenant high = rig.ready("high", 0), low = rig.ready("low");
     const auto profiles = [&] {
@@ -139,7 +139,7 @@ void who_has_lost_its_place_is_found_anew() {
 }
 
 // A program whose kernels are new all the time does not keep who asks for them.
-void what_is_learnt_meanwhile_is_told_next_time() {
+TEST(what_is_learnt_meanwhile_is_told_next_time) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     uint32_t grid = 0;
@@ -172,7 +172,7 @@ void run_for(Rig& rig, float milliseconds) {
 }
 
 // A program launches its first kernels far ahead: what they take is known once those before them are over.
-void launches_that_were_issued_before_their_kernel_was_known_are_charged_too() {
+TEST(launches_that_were_issued_before_their_kernel_was_known_are_charged_too) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     null_driver::set_elapsed(0.1f);
@@ -186,7 +186,7 @@ void launches_that_were_issued_before_their_kernel_was_known_are_charged_too() {
 
 // A kernel whose length the key does not tell counts as what it takes behind those that it comes behind: also
 // where it is not measured, and to whom it is charged.
-void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
+TEST(a_kernel_of_several_lengths_counts_as_what_it_takes_there) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     // Behind such a row a launch lasts so long: for how long it counts, and whether it was measured.
@@ -219,7 +219,7 @@ void a_kernel_of_several_lengths_counts_as_what_it_takes_there() {
 }
 
 // What is known of a kernel comes from other data: it took 100 ms.
-void nobody_is_charged_for_more_time_than_there_was() {
+TEST(nobody_is_charged_for_more_time_than_there_was) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     null_driver::set_elapsed(100);
@@ -236,17 +236,3 @@ void nobody_is_charged_for_more_time_than_there_was() {
     CHECK(after.gpu_ns - before.gpu_ns < host_now() - began + measured);
 }
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(attributes_tell_kernels_apart),
-        CASE(what_a_partition_refuses_goes_to_the_whole_gpu),
-        CASE(no_stream_is_used_before_that_of_a_first_session_of_high_priority),
-        CASE(who_has_lost_its_place_is_found_anew),
-        CASE(what_is_learnt_meanwhile_is_told_next_time),
-        CASE(launches_that_were_issued_before_their_kernel_was_known_are_charged_too),
-        CASE(a_kernel_of_several_lengths_counts_as_what_it_takes_there),
-        CASE(nobody_is_charged_for_more_time_than_there_was),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -25,7 +25,7 @@ struct Place {
     char directory[32] = "/tmp/fikit-ledger-XXXXXX";
 };
 
-void alone_it_needs_no_file() {
+TEST(alone_it_needs_no_file) {
     Ledger ledger;
     CHECK(ledger.reserve(60, 100, true));
     CHECK(!ledger.reserve(50, 100, true));
@@ -34,7 +34,7 @@ void alone_it_needs_no_file() {
     CHECK_EQUAL(ledger.total(), 0u);
 }
 
-void executors_share_a_limit() {
+TEST(executors_share_a_limit) {
     const Place place;
     Ledger one, other;
     CHECK(one.open(place.path()) && other.open(place.path()));
@@ -48,7 +48,7 @@ void executors_share_a_limit() {
     CHECK(!one.reserve(1, 100, true));
 }
 
-void one_that_was_killed_counts_for_nothing() {
+TEST(one_that_was_killed_counts_for_nothing) {
     const Place place;
     Ledger ledger;
     CHECK(ledger.open(place.path()));
@@ -65,7 +65,7 @@ void one_that_was_killed_counts_for_nothing() {
 }
 
 // Whoever comes first, the sum never passes the limit and all of it is used.
-void nobody_overtakes_the_limit() {
+TEST(nobody_overtakes_the_limit) {
     const Place place;
     constexpr uint64_t limit = 5000;
     std::atomic<uint64_t> granted{0};
@@ -82,13 +82,4 @@ void nobody_overtakes_the_limit() {
     CHECK_EQUAL(granted.load(), limit);
 }
 
-constexpr Case cases[] = {
-    {"alone_it_needs_no_file", alone_it_needs_no_file},
-    {"executors_share_a_limit", executors_share_a_limit},
-    {"one_that_was_killed_counts_for_nothing", one_that_was_killed_counts_for_nothing},
-    {"nobody_overtakes_the_limit", nobody_overtakes_the_limit},
-};
-
 }  // namespace
-
-int main(int count, char** arguments) { return run_cases(cases, count, arguments); }

@@ -7,7 +7,7 @@ using namespace fikit::test;
 namespace {
 
 // Waking a sleeper costs as much as several launches: only a step that somebody may wait for does it.
-void only_marks_that_were_asked_for_wake_the_tenant() {
+TEST(only_marks_that_were_asked_for_wake_the_tenant) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     uint32_t slow = 0, quick = 0;
@@ -34,7 +34,7 @@ void only_marks_that_were_asked_for_wake_the_tenant() {
 
 // A mark takes the dispatch thread time: while one is under way, what follows is not marked one by one. The
 // GPU writes none that nobody asked for, and the tenant is told all the same.
-void a_stream_has_one_mark_under_way() {
+TEST(a_stream_has_one_mark_under_way) {
     Rig rig;
     for (const int level : {0, 9}) {
         Tenant tenant = rig.ready(std::to_string(level), level);
@@ -64,7 +64,7 @@ void a_stream_has_one_mark_under_way() {
 }
 
 // More streams than there are events: the GPU writes what those without are at.
-void marks_without_an_event_are_written() {
+TEST(marks_without_an_event_are_written) {
     Rig rig;
     std::vector<Tenant> tenants;
     for (const char* name : {"a", "b", "c"}) tenants.push_back(rig.ready(name, 0));
@@ -89,7 +89,7 @@ void marks_without_an_event_are_written() {
 
 // Of a high session's launches that come faster than the loop takes them what is over is seen meanwhile,
 // though a mark may be under way: the policy would take it for work in flight.
-void a_row_of_launches_has_marks() {
+TEST(a_row_of_launches_has_marks) {
     Rig rig;
     Tenant high = rig.ready("high", 0);
     std::vector<Tenant> others;
@@ -119,7 +119,7 @@ void a_row_of_launches_has_marks() {
 }
 
 // However many streams have marks under way, looking at them leaves time for launches.
-void looks_are_few() {
+TEST(looks_are_few) {
     constexpr int streams = 200;
     Settings settings = hand_turned();
     settings.time_scale = 1000;  // a stream is looked at once a millisecond, were it the only one
@@ -143,14 +143,3 @@ void looks_are_few() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(only_marks_that_were_asked_for_wake_the_tenant),
-        CASE(a_stream_has_one_mark_under_way),
-        CASE(marks_without_an_event_are_written),
-        CASE(a_row_of_launches_has_marks),
-        CASE(looks_are_few),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -49,7 +49,7 @@ class Compiling {
 
 uint64_t brought() { return null_driver::count(Function::cuLibraryGetModule_); }
 
-void compiling_keeps_nobody_from_anything() {
+TEST(compiling_keeps_nobody_from_anything) {
     Rig rig;
     Tenant busy = rig.ready("busy");
     std::vector<Tenant> starting;
@@ -67,7 +67,7 @@ void compiling_keeps_nobody_from_anything() {
     rig.turn_until([&] { return compiling.loaded() == starting.size(); });
 }
 
-void code_waits_for_an_idle_gpu_and_gated_work_for_code() {
+TEST(code_waits_for_an_idle_gpu_and_gated_work_for_code) {
     Rig rig;
     Tenant busy = rig.ready("busy"), starting = rig.attach("starting");
     rig.settle();
@@ -90,7 +90,7 @@ void code_waits_for_an_idle_gpu_and_gated_work_for_code() {
 }
 
 // The driver would load nothing before it has ended, and let nobody launch.
-void code_waits_outside_of_the_driver_for_what_may_never_end() {
+TEST(code_waits_outside_of_the_driver_for_what_may_never_end) {
     Settings settings = hand_turned();
     settings.time_scale = 0.001;
     Rig rig(settings);
@@ -126,7 +126,7 @@ void code_waits_outside_of_the_driver_for_what_may_never_end() {
     rig.turn_until([&] { return snapshot_of("endless").overdue_ns == 0; });
 }
 
-void what_cannot_be_loaded_is_unloaded() {
+TEST(what_cannot_be_loaded_is_unloaded) {
     Rig rig;
     const auto before = null_driver::live();
     Tenant tenant = rig.attach("a");
@@ -139,7 +139,7 @@ void what_cannot_be_loaded_is_unloaded() {
 }
 
 // Its session is over by the time that it is compiled.
-void what_nobody_waits_for_is_unloaded() {
+TEST(what_nobody_waits_for_is_unloaded) {
     Rig rig;
     const auto before = null_driver::live();
     Tenant tenant = rig.attach("a");
@@ -154,7 +154,7 @@ void what_nobody_waits_for_is_unloaded() {
     CHECK(null_driver::count(Function::cuLibraryUnload_) > 0);
 }
 
-void variables_count_and_are_limited() {
+TEST(variables_count_and_are_limited) {
     Rig rig;
     Tenant tenant, all, other = rig.attach("b");
     CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 1u << 20), "");
@@ -190,7 +190,7 @@ void variables_count_and_are_limited() {
 }
 
 // What was unloaded, or left by a session that is over, counts until it is: who loads waits for that.
-void variables_on_their_way_back_are_waited_for() {
+TEST(variables_on_their_way_back_are_waited_for) {
     Rig rig;
     Tenant busy = rig.ready("busy"), tenant;
     const auto before = null_driver::live();
@@ -227,16 +227,3 @@ void variables_on_their_way_back_are_waited_for() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(compiling_keeps_nobody_from_anything),
-        CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
-        CASE(code_waits_outside_of_the_driver_for_what_may_never_end),
-        CASE(what_cannot_be_loaded_is_unloaded),
-        CASE(what_nobody_waits_for_is_unloaded),
-        CASE(variables_count_and_are_limited),
-        CASE(variables_on_their_way_back_are_waited_for),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -48,7 +48,7 @@ void busy_is_while_work_is_in_flight(int level) {
 }
 
 // Each time it may wait long for a processor on a busy machine, and who asks takes it to hang.
-void who_asks_is_woken_once_however_many_sessions_there_are() {
+TEST(who_asks_is_woken_once_however_many_sessions_there_are) {
     constexpr size_t sessions = 32;
     Rig rig;
     std::vector<Tenant> tenants;
@@ -66,13 +66,7 @@ void who_asks_is_woken_once_however_many_sessions_there_are() {
     CHECK(waits < long{sessions} / 4);
 }
 
-void busy_with_high_work() { busy_is_while_work_is_in_flight(0); }
-void busy_with_gated_work() { busy_is_while_work_is_in_flight(5); }
+TEST(busy_with_high_work) { busy_is_while_work_is_in_flight(0); }
+TEST(busy_with_gated_work) { busy_is_while_work_is_in_flight(5); }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {CASE(busy_with_high_work), CASE(busy_with_gated_work),
-                                     CASE(who_asks_is_woken_once_however_many_sessions_there_are)};
-    return run_cases(cases, count, arguments);
-}

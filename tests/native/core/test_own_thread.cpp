@@ -24,7 +24,7 @@ EndedSession next_ended(Core& core) {
     return ended.front();
 }
 
-void doorbells_wake_a_parked_core() {
+TEST(doorbells_wake_a_parked_core) {
     Rig rig(own_thread());
     Tenant tenant;
     CHECK_EQUAL(rig.attach("a", 5, tenant), "");
@@ -41,7 +41,7 @@ void doorbells_wake_a_parked_core() {
 }
 
 // A ring that is full is emptied by a quarter before its tenant is woken, not by a record.
-void a_flood_is_woken_seldom() {
+TEST(a_flood_is_woken_seldom) {
     constexpr uint32_t count = 20'000, record_bytes = 128;
     const Settings settings = own_thread();
     Rig rig(settings);
@@ -53,7 +53,7 @@ void a_flood_is_woken_seldom() {
     CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0);
 }
 
-void a_closed_lifeline_ends_the_session() {
+TEST(a_closed_lifeline_ends_the_session) {
     Rig rig(own_thread());
     const auto before = null_driver::live();
     Tenant tenant = rig.ready("a");
@@ -69,7 +69,7 @@ void a_closed_lifeline_ends_the_session() {
     rig.turn_until([&] { return null_driver::live().registrations == before.registrations; });
 }
 
-void many_tenants_at_once() {
+TEST(many_tenants_at_once) {
     constexpr int tenants = 6, rounds = 200;
     Rig rig(own_thread());
     std::vector<Tenant> all;
@@ -109,13 +109,3 @@ void many_tenants_at_once() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(doorbells_wake_a_parked_core),
-        CASE(a_flood_is_woken_seldom),
-        CASE(a_closed_lifeline_ends_the_session),
-        CASE(many_tenants_at_once),
-    };
-    return run_cases(cases, count, arguments);
-}

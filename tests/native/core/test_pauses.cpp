@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t us = 1000, ms = 1'000'000;
 
-void who_pauses_as_long_each_time_is_awaited() {
+TEST(who_pauses_as_long_each_time_is_awaited) {
     Pauses pauses;
     int64_t now = 10 * ms;
     pauses.begin(1, now);
@@ -32,7 +32,7 @@ void who_pauses_as_long_each_time_is_awaited() {
     CHECK_EQUAL(pauses.look_at(now + 9004 * ms), now + 9004 * ms);
 }
 
-void who_pauses_for_seconds_is_not() {
+TEST(who_pauses_for_seconds_is_not) {
     Pauses pauses;
     int64_t now = 0;
     for (uint64_t step = 1; step < 10; ++step) {
@@ -45,7 +45,7 @@ void who_pauses_for_seconds_is_not() {
 }
 
 // Which of its pauses comes next nobody knows, but after 5 ms it is none of 2.
-void who_pauses_differently_is_awaited_whenever_it_was() {
+TEST(who_pauses_differently_is_awaited_whenever_it_was) {
     Pauses pauses;
     int64_t now = 0;
     uint64_t step = 1;
@@ -69,7 +69,7 @@ void who_pauses_differently_is_awaited_whenever_it_was() {
 
 // By how long its latest pauses were one in ten (of 1 ms) and three in ten (of 3 ms) end where none was
 // expected.
-void who_is_asked_at_random_and_often_is_awaited_all_the_time() {
+TEST(who_is_asked_at_random_and_often_is_awaited_all_the_time) {
     const auto slept = [](int64_t mean) {
         Pauses pauses;
         uint32_t random = 1;
@@ -93,10 +93,3 @@ void who_is_asked_at_random_and_often_is_awaited_all_the_time() {
 }
 
 }  // namespace
-
-int main() {
-    who_is_asked_at_random_and_often_is_awaited_all_the_time();
-    who_pauses_differently_is_awaited_whenever_it_was();
-    who_pauses_as_long_each_time_is_awaited();
-    who_pauses_for_seconds_is_not();
-}

@@ -27,7 +27,7 @@ Descriptor file_of(uint64_t bytes) {
     return file;
 }
 
-void a_part_of_a_file_is_shared() {
+TEST(a_part_of_a_file_is_shared) {
     const Descriptor file = file_of(size + 100);
     SharedMemory memory;
     CHECK(memory.open(file.get(), FIKIT_PAGE, size, 0));
@@ -36,7 +36,7 @@ void a_part_of_a_file_is_shared() {
     memory.data()[size - 1] = 'x';  // behind the file's end, on its last page
 }
 
-void what_is_no_such_file_is_refused() {
+TEST(what_is_no_such_file_is_refused) {
     const Descriptor file = file_of(size);
     SharedMemory memory;
     CHECK(!memory.open(file.get(), 1, FIKIT_PAGE, 0));
@@ -55,7 +55,7 @@ void what_is_no_such_file_is_refused() {
     CHECK(memory.data() == nullptr);
 }
 
-void zeros_take_the_place_of_what_is_taken_away() {
+TEST(zeros_take_the_place_of_what_is_taken_away) {
     const Descriptor file = file_of(size);
     SharedMemory memory, other;
     CHECK(memory.open(file.get(), 0, size, 0));
@@ -70,7 +70,7 @@ void zeros_take_the_place_of_what_is_taken_away() {
 }
 
 // A process has some 65,000 mappings: who takes a file away must not use them up.
-void what_is_taken_away_takes_few_mappings() {
+TEST(what_is_taken_away_takes_few_mappings) {
     constexpr uint64_t pages = 160'000;
     const Descriptor file = file_of(pages * FIKIT_PAGE);
     SharedMemory memory;
@@ -90,7 +90,7 @@ blkcnt_t blocks_of(const Descriptor& file) {
 }
 
 // Ours is counted as the executor's, and nobody could count what tenants keep of it.
-void memory_goes_though_somebody_has_its_descriptor() {
+TEST(memory_goes_though_somebody_has_its_descriptor) {
     for (const bool left : {false, true}) {
         SharedMemory memory;
         CHECK(memory.create("ours", size, false));
@@ -115,7 +115,7 @@ auto open_files() {
 }
 
 // What a tenant sends beyond the one that is looked at must not stay open here.
-void of_several_descriptors_one_comes() {
+TEST(of_several_descriptors_one_comes) {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     const Descriptor ours(ends[0]), theirs(ends[1]);
@@ -151,7 +151,7 @@ void of_several_descriptors_one_comes() {
     CHECK(Descriptor(came));
 }
 
-void a_session_registers_its_file() {
+TEST(a_session_registers_its_file) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     const Descriptor file = file_of(size);
@@ -181,7 +181,7 @@ void a_session_registers_its_file() {
 }
 
 // A session may have thousands, and the executor has few descriptors.
-void pinned_memory_holds_no_descriptor() {
+TEST(pinned_memory_holds_no_descriptor) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     const auto before = open_files();
@@ -237,7 +237,7 @@ void waits_for_its_end(Rig& rig, Act act) {
 }
 
 // A tenant that does not take what it is sent: nobody is to wait for what runs because of that.
-void what_cannot_be_handed_over_goes_when_nothing_runs() {
+TEST(what_cannot_be_handed_over_goes_when_nothing_runs) {
     Rig rig;
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -260,7 +260,7 @@ void what_cannot_be_handed_over_goes_when_nothing_runs() {
     rig.turn_until([&] { return null_driver::live().registrations == before; });
 }
 
-void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
+TEST(what_is_freed_and_allocated_in_turn_does_not_pile_up) {
     constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
     Rig rig(quick());
     Tenant tenant = rig.ready("a", 5);
@@ -280,7 +280,7 @@ void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
 }
 
 // What would be put off in turn, as code that is unloaded is, waits until there is less.
-void code_waits_until_less_is_on_its_way_back() {
+TEST(code_waits_until_less_is_on_its_way_back) {
     constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
     Rig rig(quick());
     Tenant tenant = rig.ready("a", 5);
@@ -298,7 +298,7 @@ void code_waits_until_less_is_on_its_way_back() {
 }
 
 // Also what work in flight may still use.
-void what_is_freed_counts_until_it_is_back() {
+TEST(what_is_freed_counts_until_it_is_back) {
     Settings settings = hand_turned();
     settings.host_limit_bytes = 4 * FIKIT_PAGE;
     Rig rig(settings);
@@ -323,21 +323,3 @@ void what_is_freed_counts_until_it_is_back() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(a_part_of_a_file_is_shared),
-        CASE(what_is_no_such_file_is_refused),
-        CASE(zeros_take_the_place_of_what_is_taken_away),
-        CASE(what_is_taken_away_takes_few_mappings),
-        CASE(memory_goes_though_somebody_has_its_descriptor),
-        CASE(of_several_descriptors_one_comes),
-        CASE(a_session_registers_its_file),
-        CASE(pinned_memory_holds_no_descriptor),
-        CASE(what_cannot_be_handed_over_goes_when_nothing_runs),
-        CASE(what_is_freed_and_allocated_in_turn_does_not_pile_up),
-        CASE(code_waits_until_less_is_on_its_way_back),
-        CASE(what_is_freed_counts_until_it_is_back),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -12,7 +12,7 @@ using namespace fikit::test;
 
 namespace {
 
-void durations_give_median_and_percentile() {
+TEST(durations_give_median_and_percentile) {
     KernelEntry entry;
     CHECK(!entry.known());
     for (const Nanoseconds duration : {300, 100, 200}) entry.measured(duration);
@@ -46,7 +46,7 @@ void durations_give_median_and_percentile() {
 // What waited behind others' work is known to be doubtful until it was measured beside nothing, and then
 // those measurements alone count. Later only what others' work can't account for does, beyond twice the
 // usual.
-void what_others_work_took_is_not_the_kernels() {
+TEST(what_others_work_took_is_not_the_kernels) {
     KernelEntry entry;
     for (int i = 0; i < 4; ++i) {
         CHECK(entry.sample_now());  // and so is each launch, meanwhile
@@ -88,7 +88,7 @@ void what_others_work_took_is_not_the_kernels() {
 }
 
 // Others' work is what was in flight at any time since an operation was issued, as far as it holds the GPU.
-void work_of_the_other_side_is_summed() {
+TEST(work_of_the_other_side_is_summed) {
     Beside beside(132);
     scheduling::Work high, low, copy;
     high.blocks = 66;
@@ -120,7 +120,7 @@ void work_of_the_other_side_is_summed() {
 }
 
 // New kernels are measured often, settled ones ever more rarely, and one that changes is looked at again.
-void sampling_becomes_rare() {
+TEST(sampling_becomes_rare) {
     KernelEntry entry;
     const auto samples_in = [&](int launches, Nanoseconds duration) {
         int samples = 0;
@@ -140,7 +140,7 @@ void sampling_becomes_rare() {
 
 // What a program launches once a step, many kernels of it, is not measured in one and the same step: that one
 // would take far longer than the others.
-void kernels_of_a_step_are_measured_in_different_ones() {
+TEST(kernels_of_a_step_are_measured_in_different_ones) {
     static constexpr uint64_t kernels = 640, steps = 600;
     std::vector<KernelEntry> entries(kernels);
     for (uint64_t kernel = 0; kernel < kernels; ++kernel) entries[kernel].key = mix(0, kernel);
@@ -158,7 +158,7 @@ void kernels_of_a_step_are_measured_in_different_ones() {
 
 // Of long kernels, few of which are launched, each tells until the window is full, as that takes little of
 // the time: what was learnt in a bad moment is soon forgotten.
-void the_one_launch_of_a_step_that_lasts_longer_is_found() {
+TEST(the_one_launch_of_a_step_that_lasts_longer_is_found) {
     for (int launches = 2; launches < 10; ++launches)
         for (int longer = 0; longer < launches; ++longer) {
             KernelEntry entry;
@@ -171,7 +171,7 @@ void the_one_launch_of_a_step_that_lasts_longer_is_found() {
 // Of twenty launches of a step one lasts eight times as long: that stays known, though the window holds
 // sixteen; and the key's launches are told apart. Where it happened once it is soon forgotten, not after
 // thousands.
-void what_is_rare_but_comes_again_is_remembered() {
+TEST(what_is_rare_but_comes_again_is_remembered) {
     KernelEntry entry;
     uint32_t found = 0, missed = 0;
     for (uint32_t launch = 0; launch < 60'000; ++launch) {
@@ -193,7 +193,7 @@ void what_is_rare_but_comes_again_is_remembered() {
     CHECK(!once.mixed);
 }
 
-void long_kernels_are_soon_known() {
+TEST(long_kernels_are_soon_known) {
     KernelEntry entry;
     for (const Nanoseconds duration : {12'900'000, 3'340'000, 3'340'000, 12'900'000, 3'340'000})
         entry.measured(duration);
@@ -214,7 +214,7 @@ void long_kernels_are_soon_known() {
 
 // One accident is a reason to look again, not to measure every other launch of those that are issued before
 // the next duration is known.
-void launches_far_ahead_are_not_all_measured() {
+TEST(launches_far_ahead_are_not_all_measured) {
     KernelEntry entry;
     for (int launch = 0; launch < 1000; ++launch)
         if (entry.sample_now()) entry.measured(10'000);
@@ -230,7 +230,7 @@ void launches_far_ahead_are_not_all_measured() {
 // As long as little is known, one that lasted far longer than all others counts once there is another:
 // others' processes may have had the GPU. Until then each launch tells, so a kernel that is longer at one
 // place of seven is soon known to be.
-void one_accident_is_not_what_to_expect() {
+TEST(one_accident_is_not_what_to_expect) {
     KernelEntry entry;
     for (const Nanoseconds duration : {890'000, 5'700'000, 890'000}) entry.measured(duration);
     CHECK_EQUAL(entry.work.longest, 890'000);
@@ -253,7 +253,7 @@ void one_accident_is_not_what_to_expect() {
 }
 
 // A kernel that has other data than before is known anew after a few launches, and it is counted.
-void what_no_longer_holds_is_learnt_anew() {
+TEST(what_no_longer_holds_is_learnt_anew) {
     KernelEntry entry;
     for (int launch = 0; launch < 1000; ++launch)
         if (entry.sample_now()) entry.measured(10'000);
@@ -280,7 +280,7 @@ void what_no_longer_holds_is_learnt_anew() {
 }
 
 // By another executor, maybe of a daemon before: it counts at once, and is replaced by what is measured here.
-void what_was_learnt_elsewhere_is_known_and_looked_at_again() {
+TEST(what_was_learnt_elsewhere_is_known_and_looked_at_again) {
     KernelEntry entry;
     entry.recall(40, 50'000, 60'000, 45'000);
     CHECK(entry.work.known);
@@ -302,7 +302,7 @@ void what_was_learnt_elsewhere_is_known_and_looked_at_again() {
     CHECK(!little.work.known);
 }
 
-void gaps_are_kept_by_what_came_before() {
+TEST(gaps_are_kept_by_what_came_before) {
     KernelEntry entry;
     for (const Nanoseconds time : {10, 30, 20}) entry.follows(7, time);
     entry.follows(8, 500);
@@ -320,7 +320,7 @@ KernelShape shape_of(uint32_t grid) {
 }
 
 // A program whose shapes never repeat takes the places of its own: what is launched meanwhile stays known.
-void a_full_profile_gives_way_to_new_kernels() {
+TEST(a_full_profile_gives_way_to_new_kernels) {
     Profile profile;
     bool fresh = false;
     const uint64_t kept = Profile::key_of(77, shape_of(1));
@@ -344,7 +344,7 @@ void a_full_profile_gives_way_to_new_kernels() {
     CHECK(!profile.find(kept, fresh).known() && !fresh);
 }
 
-void keys_tell_shapes_apart() {
+TEST(keys_tell_shapes_apart) {
     KernelShape shape;
     const uint64_t plain = Profile::key_of(1, shape);
     for (uint32_t* word : {&shape.grid[0], &shape.grid[1], &shape.grid[2], &shape.block[0], &shape.block[1],
@@ -359,7 +359,7 @@ void keys_tell_shapes_apart() {
     CHECK(hash_bytes("abc\0", 4) != hash_bytes("abc", 3));
 }
 // What changed is told once, in pieces.
-void changed_entries_are_visited_once() {
+TEST(changed_entries_are_visited_once) {
     Profile profile;
     bool fresh = false;
     for (uint64_t key = 1; key <= 5; ++key)
@@ -384,7 +384,7 @@ void changed_entries_are_visited_once() {
 
 // One key, two lengths: told apart by the kernels before. The first launch behind some is not measured, as
 // there may be no other, and until enough are known the key's own entry tells, and learns.
-void kernels_of_several_lengths_are_told_apart_by_what_they_come_behind() {
+TEST(kernels_of_several_lengths_are_told_apart_by_what_they_come_behind) {
     Profile profile;
     bool fresh = false;
     const auto find = [&](uint64_t key) -> KernelEntry& { return profile.find(key, fresh); };
@@ -427,26 +427,3 @@ void kernels_of_several_lengths_are_told_apart_by_what_they_come_behind() {
     CHECK(&behind_one.of_key() == &behind_one);
 }
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(durations_give_median_and_percentile),
-        CASE(what_others_work_took_is_not_the_kernels),
-        CASE(work_of_the_other_side_is_summed),
-        CASE(sampling_becomes_rare),
-        CASE(kernels_of_a_step_are_measured_in_different_ones),
-        CASE(the_one_launch_of_a_step_that_lasts_longer_is_found),
-        CASE(what_is_rare_but_comes_again_is_remembered),
-        CASE(long_kernels_are_soon_known),
-        CASE(launches_far_ahead_are_not_all_measured),
-        CASE(one_accident_is_not_what_to_expect),
-        CASE(what_no_longer_holds_is_learnt_anew),
-        CASE(what_was_learnt_elsewhere_is_known_and_looked_at_again),
-        CASE(gaps_are_kept_by_what_came_before),
-        CASE(a_full_profile_gives_way_to_new_kernels),
-        CASE(keys_tell_shapes_apart),
-        CASE(changed_entries_are_visited_once),
-        CASE(kernels_of_several_lengths_are_told_apart_by_what_they_come_behind),
-    };
-    return run_cases(cases, count, arguments);
-}

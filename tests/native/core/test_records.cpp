@@ -104,7 +104,7 @@ void copies_of_rows_are_refused() {
     refused(other, "copy of rows: impossible pitch");
 }
 
-void every_refusal_has_its_name() {
+TEST(every_refusal_has_its_name) {
     refused(record_of(FIKIT_OP_SYNC, 64, FIKIT_MAX_STREAMS), "stream handle out of range");
     refused(record_of(FIKIT_OP_COUNT), "unknown operation");
     refused(record_of(0xffff), "unknown operation");
@@ -196,7 +196,7 @@ void every_refusal_has_its_name() {
     accepted(call);
 }
 
-void impossible_rings_are_refused() {
+TEST(impossible_rings_are_refused) {
     for (const uint64_t head : {uint64_t{1}, uint64_t{63}, ring_bytes + 64, UINT64_MAX - 63}) {
         Ring ring;
         ring.put(record_of(FIKIT_OP_SYNC), 0);
@@ -219,7 +219,7 @@ void impossible_rings_are_refused() {
 }
 
 // A head that moves backwards is a head that is far ahead.
-void a_head_cannot_go_back() {
+TEST(a_head_cannot_go_back) {
     Ring ring;
     ring.put(record_of(FIKIT_OP_SYNC), 0);
     ring.head(64);
@@ -229,7 +229,7 @@ void a_head_cannot_go_back() {
     CHECK_EQUAL(std::string(ring.reader.error()), "ring: impossible head");
 }
 
-void padding_leads_to_the_start_of_the_ring() {
+TEST(padding_leads_to_the_start_of_the_ring) {
     Ring ring;
     uint64_t at = 0;
     for (; at < ring_bytes - 128; at += 64) {
@@ -247,7 +247,7 @@ void padding_leads_to_the_start_of_the_ring() {
 
 // Padding only ever fills the end of the ring. Otherwise a tenant that goes on publishing padding could keep
 // the dispatch thread in this one ring.
-void padding_anywhere_else_is_refused() {
+TEST(padding_anywhere_else_is_refused) {
     for (const uint32_t bytes : {64u, 128u, uint32_t{ring_bytes}}) {
         Ring ring;
         ring.put(record_of(FIKIT_OP_PAD, bytes), 0);
@@ -257,8 +257,9 @@ void padding_anywhere_else_is_refused() {
     }
 }
 
+#ifndef __SANITIZE_THREAD__  // the race is the point
 // The tenant writes on while the core reads: what was checked is what is used.
-[[maybe_unused]] void the_copy_is_what_counts() {
+TEST(the_copy_is_what_counts) {
     Ring ring;
     fikit_launch good{};
     good.record = record_of(FIKIT_OP_LAUNCH, 128);
@@ -285,19 +286,6 @@ void padding_anywhere_else_is_refused() {
     tenant.join();
     CHECK(ready > 0);
 }
+#endif
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(every_refusal_has_its_name),
-        CASE(impossible_rings_are_refused),
-        CASE(a_head_cannot_go_back),
-        CASE(padding_leads_to_the_start_of_the_ring),
-        CASE(padding_anywhere_else_is_refused),
-#ifndef __SANITIZE_THREAD__  // the race is the point
-        CASE(the_copy_is_what_counts),
-#endif
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -148,7 +148,7 @@ Compared compare(bool one, bool partitions) {
     return compared;
 }
 
-void kernels_whose_blocks_take_an_sm_each_end_to_the_nanosecond() {
+TEST(kernels_whose_blocks_take_an_sm_each_end_to_the_nanosecond) {
     const Compared compared = compare(true, false);
     CHECK_EQUAL(compared.equal, compared.kernels);
 }
@@ -159,16 +159,10 @@ void close_to(const Compared& compared) {
     CHECK(std::abs(compared.ours / compared.theirs - 1) < 0.02);
     CHECK(compared.equal * 10 > compared.kernels);
 }
-void kernels_of_all_shapes_take_as_long_on_average() { close_to(compare(false, false)); }
-void confined_ones_too() {
+TEST(kernels_of_all_shapes_take_as_long_on_average) { close_to(compare(false, false)); }
+TEST(confined_ones_too) {
     close_to(compare(true, true));
     close_to(compare(false, true));
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    const test::Case cases[] = {CASE(kernels_whose_blocks_take_an_sm_each_end_to_the_nanosecond),
-                                CASE(kernels_of_all_shapes_take_as_long_on_average), CASE(confined_ones_too)};
-    return test::run_cases(cases, count, arguments);
-}

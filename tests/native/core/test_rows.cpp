@@ -45,13 +45,13 @@ size_t gated_launches_ahead_of(unsigned row) {
 // A launch of high priority is looked at after each gated one, however many of those fit the bound: the
 // dispatch thread's own time must not become its delay. Nor does it where a program launches faster than
 // that.
-void high_priority_is_not_kept_waiting_by_the_gate() {
+TEST(high_priority_is_not_kept_waiting_by_the_gate) {
     for (const unsigned row : {1u, 100u}) CHECK(gated_launches_ahead_of(row) <= 3);
 }
 
 // What lies in the ring because as much as may be is in flight comes later than by itself: that is a delay,
 // too.
-void what_finds_no_room_is_late() {
+TEST(what_finds_no_room_is_late) {
     Settings settings = hand_turned();
     settings.in_flight_limit = 32;
     settings.policy = "fikit";
@@ -113,7 +113,7 @@ struct Sparing : Rig {
 
 // What launches spare a program is the time that it goes on meanwhile: where it has them ready faster than
 // they can be issued that is none.
-void a_row_of_launches_spares_nothing() {
+TEST(a_row_of_launches_spares_nothing) {
     Sparing rig;
     null_driver::set_elapsed(0.01f);  // kernels are short: the GPU is not what anything waits for
     for (const bool in_a_row : {false, true}) {
@@ -130,7 +130,7 @@ void a_row_of_launches_spares_nothing() {
 
 // The policy is told on which stream a launch is: what the GPU is behind with on another is in nobody's way
 // there, so the launches before a wait for both spare their program something.
-void streams_of_a_high_session_are_told_apart() {
+TEST(streams_of_a_high_session_are_told_apart) {
     Sparing rig;
     null_driver::set_elapsed(10.0f);  // kernels are long
     for (const bool apart : {false, true}) {
@@ -152,13 +152,3 @@ void streams_of_a_high_session_are_told_apart() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(high_priority_is_not_kept_waiting_by_the_gate),
-        CASE(a_row_of_launches_spares_nothing),
-        CASE(streams_of_a_high_session_are_told_apart),
-        CASE(what_finds_no_room_is_late),
-    };
-    return run_cases(cases, count, arguments);
-}

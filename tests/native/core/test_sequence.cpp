@@ -28,7 +28,7 @@ struct Iterations {
     }
 };
 
-void what_is_measured_at_a_place_counts_there() {
+TEST(what_is_measured_at_a_place_counts_there) {
     Iterations made;
     constexpr Nanoseconds takes[] = {10 * us, 20 * us, 30 * us, 100 * us};
     unsigned looked_at = 0;
@@ -47,7 +47,7 @@ void what_is_measured_at_a_place_counts_there() {
 
 // Rows of four launches, with a wait behind each, of which one was missed: what comes next began a row
 // lately, however it came the last time.
-void a_wait_is_known_by_what_came_before_it() {
+TEST(a_wait_is_known_by_what_came_before_it) {
     const auto sequence = std::make_unique<Sequence>();
     sequence->forget(0);
     Nanoseconds now = 0;
@@ -79,7 +79,7 @@ void a_wait_is_known_by_what_came_before_it() {
     CHECK(!sequence->may_have_waited(1));
 }
 
-void beside_others_only_much_less_is_news() {
+TEST(beside_others_only_much_less_is_news) {
     Iterations made;
     const auto after = [&](Nanoseconds time, uint32_t issued) {
         made.sequence->measured(made.sequence->size() - 1, time, issued);
@@ -100,7 +100,7 @@ void beside_others_only_much_less_is_news() {
 }
 
 // Foreseen as too long, launches that wait for each other would otherwise end ever later alone.
-void what_is_over_is_not_foreseen() {
+TEST(what_is_over_is_not_foreseen) {
     Iterations made;
     for (int number = 0; number < 4; ++number) made.launch(0);
     const Nanoseconds end = made.now + 40 * us;
@@ -112,7 +112,7 @@ void what_is_over_is_not_foreseen() {
 }
 
 // A launch that found no room comes later than by itself, until its program has caught up or has waited.
-void what_was_held_up_was_ready_before() {
+TEST(what_was_held_up_was_ready_before) {
     Iterations made;
     const Nanoseconds first = made.launch(0).alone;
     made.now += ms;
@@ -133,7 +133,7 @@ void what_was_held_up_was_ready_before() {
 
 // Of who tells of its waits they are a step apart, wherever one was presumed between; unless one came between
 // that nobody knew of, as of a program that tells of one in a hundred.
-void told_waits_are_a_step_apart() {
+TEST(told_waits_are_a_step_apart) {
     for (const bool surprised : {false, true}) {
         Iterations made;
         Work work = small(30 * us);
@@ -152,12 +152,3 @@ void told_waits_are_a_step_apart() {
 }
 
 }  // namespace
-
-int main() {
-    a_wait_is_known_by_what_came_before_it();
-    told_waits_are_a_step_apart();
-    what_is_measured_at_a_place_counts_there();
-    beside_others_only_much_less_is_news();
-    what_is_over_is_not_foreseen();
-    what_was_held_up_was_ready_before();
-}

@@ -29,7 +29,7 @@ void create(Rig& rig, Tenant& tenant, uint32_t handle, uint64_t bytes, Status ex
 
 // 2048 threads of each multiprocessor have one, which counts as memory of who asked for it; of the tenant,
 // too, when that session has ended.
-void stacks_only_grow_and_are_paid_for() {
+TEST(stacks_only_grow_and_are_paid_for) {
     Rig rig;
     Tenant tenant, later;
     const uint64_t room = uint64_t{4096} * 2048 * null_driver::multiprocessors;
@@ -60,7 +60,7 @@ void stacks_only_grow_and_are_paid_for() {
     CHECK_EQUAL(null_driver::count(null_driver::Function::cuCtxSetLimit_), before + 1);
 }
 
-void calls_are_answered() {
+TEST(calls_are_answered) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     Reply none;
@@ -98,7 +98,7 @@ void calls_are_answered() {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: function 1 does not exist");
 }
 
-void call_numbers_that_mean_nothing_end_the_session() {
+TEST(call_numbers_that_mean_nothing_end_the_session) {
     Rig rig;
     Tenant tenant = rig.ready("a");
     const uint64_t payload[4] = {};
@@ -138,8 +138,8 @@ void charge_and_return(bool mapped_by_the_program) {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
 }
 
-void memory_is_charged_and_returned() { charge_and_return(false); }
-void memory_that_a_program_maps_waits_for_room() { charge_and_return(true); }
+TEST(memory_is_charged_and_returned) { charge_and_return(false); }
+TEST(memory_that_a_program_maps_waits_for_room) { charge_and_return(true); }
 
 uint64_t free_bytes(Rig& rig, Tenant& tenant) {
     const fikit_request_memory_information request{};
@@ -158,7 +158,7 @@ Settings keeping() {
 }
 
 // What a session frees is kept mapped for its next request of the size, and counts as free.
-void freed_memory_is_kept_for_its_session() {
+TEST(freed_memory_is_kept_for_its_session) {
     Rig rig(keeping());
     Tenant tenant, other = rig.ready("b");
     CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 16u << 20), "");
@@ -177,7 +177,7 @@ void freed_memory_is_kept_for_its_session() {
 
 // It is no reason to refuse anybody anything: neither the session's limit nor the device is full because of
 // it.
-void kept_memory_makes_room_when_it_is_wanted() {
+TEST(kept_memory_makes_room_when_it_is_wanted) {
     Rig rig(keeping());
     Tenant tenant, other = rig.ready("b");
     CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 16u << 20), "");
@@ -203,7 +203,7 @@ void kept_memory_makes_room_when_it_is_wanted() {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
 }
 
-void too_much_is_not_kept() {
+TEST(too_much_is_not_kept) {
     Settings settings = keeping();
     settings.keep_bytes = 4u << 20;
     Rig rig(settings);
@@ -217,7 +217,7 @@ void too_much_is_not_kept() {
     rig.turn_until([&] { return null_driver::live().mapped_bytes == before.mapped_bytes; });
 }
 
-void frees_wait_for_earlier_work() {
+TEST(frees_wait_for_earlier_work) {
     Settings settings = hand_turned();
     settings.keep_ns = 0;
     Rig rig(settings);
@@ -241,7 +241,7 @@ void frees_wait_for_earlier_work() {
     });
 }
 
-void copies_stay_within_the_session() {
+TEST(copies_stay_within_the_session) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0), other = rig.ready("b", 0);
     const uint64_t own = allocate(rig, tenant, 1000), foreign = allocate(rig, other, 1000);
@@ -274,7 +274,7 @@ void copies_stay_within_the_session() {
 }
 
 // What the gate let through and the driver (or the core) then refused is done with: not issued again.
-void refused_operations_leave_the_gate() {
+TEST(refused_operations_leave_the_gate) {
     Rig rig;
     Tenant tenant = rig.ready("a", 5);
     CHECK_EQUAL(tenant->fill(0, 4096, 1, 0, 4), 0);
@@ -293,7 +293,7 @@ struct Order {
     std::atomic<int> seen[8] = {};
 };
 
-void host_functions_keep_the_order_of_their_stream() {
+TEST(host_functions_keep_the_order_of_their_stream) {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     Order order;
@@ -322,7 +322,7 @@ void host_functions_keep_the_order_of_their_stream() {
 }
 
 // Two sessions share a lane (there is one for each priority) when a host function comes to hold it.
-void a_host_function_that_does_not_return_holds_up_nobody_else() {
+TEST(a_host_function_that_does_not_return_holds_up_nobody_else) {
     Rig rig(hand_turned(), 1);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     launch(tenant);
@@ -354,7 +354,7 @@ void a_host_function_that_does_not_return_holds_up_nobody_else() {
 }
 
 // A session that ends while its host function runs lets go of the lane; nothing of it is left.
-void an_end_leaves_nothing_behind() {
+TEST(an_end_leaves_nothing_behind) {
     std::atomic<bool> stop{false};  // outlives the tenant, whose end waits for its functions
     Rig rig;
     const auto before = null_driver::live();
@@ -393,7 +393,7 @@ void an_end_leaves_nothing_behind() {
     stop = true;
 }
 
-void more_sessions_than_lanes() {
+TEST(more_sessions_than_lanes) {
     Rig rig(hand_turned(), 1, 1);
     std::vector<Tenant> tenants;
     for (int number = 0; number < 24; ++number)
@@ -405,7 +405,7 @@ void more_sessions_than_lanes() {
     CHECK_EQUAL(launches() - before, 240u);
 }
 
-void sixty_four_sessions_and_no_more() {
+TEST(sixty_four_sessions_and_no_more) {
     Rig rig;
     const auto fresh = null_driver::live();
     const auto registered = [&](int64_t channels) {  // eventually: some of it is put off
@@ -426,7 +426,7 @@ void sixty_four_sessions_and_no_more() {
 }
 
 // Sessions that come faster than spare channels can be made leave no more than the wanted number behind.
-void spare_channels_stay_few() {
+TEST(spare_channels_stay_few) {
     Settings settings = hand_turned();
     settings.spare_channels = 2;
     Rig rig(settings);
@@ -440,7 +440,7 @@ void spare_channels_stay_few() {
 }
 
 // A program that makes a stream for each of its requests goes through all the handles there are.
-void destroyed_streams_leave_little() {
+TEST(destroyed_streams_leave_little) {
     constexpr size_t many = 1000;
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
@@ -457,27 +457,3 @@ void destroyed_streams_leave_little() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(calls_are_answered),
-        CASE(stacks_only_grow_and_are_paid_for),
-        CASE(call_numbers_that_mean_nothing_end_the_session),
-        CASE(memory_is_charged_and_returned),
-        CASE(memory_that_a_program_maps_waits_for_room),
-        CASE(freed_memory_is_kept_for_its_session),
-        CASE(kept_memory_makes_room_when_it_is_wanted),
-        CASE(too_much_is_not_kept),
-        CASE(frees_wait_for_earlier_work),
-        CASE(copies_stay_within_the_session),
-        CASE(refused_operations_leave_the_gate),
-        CASE(host_functions_keep_the_order_of_their_stream),
-        CASE(a_host_function_that_does_not_return_holds_up_nobody_else),
-        CASE(an_end_leaves_nothing_behind),
-        CASE(more_sessions_than_lanes),
-        CASE(sixty_four_sessions_and_no_more),
-        CASE(spare_channels_stay_few),
-        CASE(destroyed_streams_leave_little),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -52,7 +52,7 @@ uint64_t used(Rig& rig, const std::string& id) {
     return 0;
 }
 
-void an_extent_lives_as_long_as_somebody_has_it() {
+TEST(an_extent_lives_as_long_as_somebody_has_it) {
     Rig rig;
     const auto before = null_driver::live();
     Tenant importer = rig.ready("b");
@@ -83,7 +83,7 @@ void an_extent_lives_as_long_as_somebody_has_it() {
     rig.turn_until([&] { return null_driver::live().allocations == before.allocations; });
 }
 
-void what_is_shared_is_charged_and_stays_within_the_executor() {
+TEST(what_is_shared_is_charged_and_stays_within_the_executor) {
     Rig rig;
     Tenant exporter = rig.ready("a"), limited;
     CHECK_EQUAL(rig.attach("b", 5, limited, 1.0, 4 * megabyte), "");
@@ -96,7 +96,7 @@ void what_is_shared_is_charged_and_stays_within_the_executor() {
 }
 
 // What others map is not handed out as new.
-void freed_memory_that_is_shared_is_not_used_again() {
+TEST(freed_memory_that_is_shared_is_not_used_again) {
     Rig rig;
     Tenant exporter = rig.ready("a"), importer = rig.ready("b");
     const uint64_t address = allocate(rig, exporter, 4 * megabyte);
@@ -138,7 +138,7 @@ void wait_in_vain(Rig& rig, Tenant& tenant, uint32_t owner, uint32_t event) {
     CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
 }
 
-void a_session_waits_for_another_s_event() {
+TEST(a_session_waits_for_another_s_event) {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     const uint32_t owner = serial(rig, tenant);
@@ -163,7 +163,7 @@ void a_session_waits_for_another_s_event() {
 }
 
 // Also where the record is put off, behind a word that the recording stream waits for.
-void a_session_records_another_s_event() {
+TEST(a_session_records_another_s_event) {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     const uint32_t owner = serial(rig, tenant);
@@ -189,7 +189,7 @@ void a_session_records_another_s_event() {
 }
 
 // Whatever its lane is at.
-void what_is_over_is_told_as_soon_as_it_is_asked_for() {
+TEST(what_is_over_is_told_as_soon_as_it_is_asked_for) {
     Rig rig(hand_turned(), 1);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
     const uint32_t owner = serial(rig, tenant);
@@ -220,7 +220,7 @@ void what_is_over_is_told_as_soon_as_it_is_asked_for() {
 }
 
 // Nobody waits for what a session that is over would have recorded.
-void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
+TEST(a_record_of_a_session_that_ends_is_waited_for_no_longer) {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a");
     const uint32_t owner = serial(rig, tenant);
@@ -239,16 +239,3 @@ void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(an_extent_lives_as_long_as_somebody_has_it),
-        CASE(what_is_shared_is_charged_and_stays_within_the_executor),
-        CASE(freed_memory_that_is_shared_is_not_used_again),
-        CASE(a_session_waits_for_another_s_event),
-        CASE(a_session_records_another_s_event),
-        CASE(what_is_over_is_told_as_soon_as_it_is_asked_for),
-        CASE(a_record_of_a_session_that_ends_is_waited_for_no_longer),
-    };
-    return run_cases(cases, count, arguments);
-}

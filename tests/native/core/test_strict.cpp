@@ -114,7 +114,7 @@ class Simulation {
     Nanoseconds now = 1 * ms, free_at = 0;
 };
 
-void lower_levels_wait_for_higher_ones() {
+TEST(lower_levels_wait_for_higher_ones) {
     Bounds bounds;
     bounds.starvation_share = 0;
     Simulation simulation(bounds);
@@ -128,7 +128,7 @@ void lower_levels_wait_for_higher_ones() {
     CHECK(simulation.clients[1].completed > 9000);
 }
 
-void high_work_in_flight_holds_the_rest_back() {
+TEST(high_work_in_flight_holds_the_rest_back) {
     Bounds bounds;
     bounds.starvation_share = 0;
     const auto policy = make_policy("strict", bounds);
@@ -153,7 +153,7 @@ void high_work(Policy& policy, unsigned session, Nanoseconds now) {
     policy.completed(session, known(10 * us), 10 * us, now);
 }
 
-void work_in_flight_is_bounded() {
+TEST(work_in_flight_is_bounded) {
     Bounds bounds;
     bounds.in_flight = 100 * us;
     for (const bool beside : {false, true}) {
@@ -179,7 +179,7 @@ void work_in_flight_is_bounded() {
     CHECK(other->decide(1 * ms).verdict == Verdict::whole);
 }
 
-void unknown_kernels_go_alone_beside_high_work() {
+TEST(unknown_kernels_go_alone_beside_high_work) {
     Bounds bounds;
     bounds.partitions[0] = 96;
     const auto policy = make_policy("strict", bounds);
@@ -198,7 +198,7 @@ void unknown_kernels_go_alone_beside_high_work() {
     CHECK(policy->decide(2 * ms).verdict == Verdict::wait);  // it counts as the whole bound
 }
 
-void beside_high_work() {
+TEST(beside_high_work) {
     for (const bool partition : {false, true}) {
         Bounds bounds;
         bounds.partitions[0] = partition ? 96 : 0;
@@ -230,7 +230,7 @@ void beside_high_work() {
 }
 
 // Shares among equals follow the weights within 2 %, whatever the lengths of their operations.
-void equals_share_by_weight() {
+TEST(equals_share_by_weight) {
     struct Setting {
         Nanoseconds durations[3];
         double weights[3];
@@ -257,7 +257,7 @@ void equals_share_by_weight() {
 
 // A session that slept does not make up for it, and one that is new does not either, even when it comes at a
 // moment at which the others have nothing to do.
-void idleness_is_no_claim() {
+TEST(idleness_is_no_claim) {
     for (const bool at_a_quiet_moment : {false, true}) {
         Simulation simulation;
         simulation.open(0, 5, 50 * us);
@@ -278,7 +278,7 @@ void idleness_is_no_claim() {
     }
 }
 
-void starved_levels_get_their_share() {
+TEST(starved_levels_get_their_share) {
     Simulation simulation;
     simulation.open(0, 2, 100 * us);
     simulation.open(1, 6, 100 * us);
@@ -297,7 +297,7 @@ void starved_levels_get_their_share() {
 }
 
 // Of two that go as early, the one for which it is saved up is the one that is asked for.
-void equals_that_came_in_any_order_have_their_share() {
+TEST(equals_that_came_in_any_order_have_their_share) {
     const auto policy = make_policy("strict", {});
     policy->opened(0, highest_level, 1, 0);
     policy->issued(0, known(ms), ms);  // and it never ends
@@ -309,7 +309,7 @@ void equals_that_came_in_any_order_have_their_share() {
     CHECK(policy->decide(1000 * ms).verdict == Verdict::whole);
 }
 
-void a_change_while_in_flight_keeps_the_accounts() {
+TEST(a_change_while_in_flight_keeps_the_accounts) {
     Bounds bounds;
     bounds.starvation_share = 0;
     const auto policy = make_policy("strict", bounds);
@@ -335,7 +335,7 @@ void a_change_while_in_flight_keeps_the_accounts() {
 }
 
 // A session that changes its level brings no claim from the virtual time of its old one.
-void a_new_level_is_a_new_start() {
+TEST(a_new_level_is_a_new_start) {
     Simulation simulation;
     simulation.open(0, 5, 50 * us);
     simulation.open(1, 6, 50 * us);
@@ -351,7 +351,7 @@ void a_new_level_is_a_new_start() {
 }
 
 // Nor is what it has had forgotten, as often as it goes there and back.
-void who_goes_to_other_levels_and_back_has_no_more_than_its_equals() {
+TEST(who_goes_to_other_levels_and_back_has_no_more_than_its_equals) {
     Simulation simulation;
     simulation.open(0, 5, 1 * ms);
     simulation.open(1, 5, 50 * us);
@@ -366,7 +366,7 @@ void who_goes_to_other_levels_and_back_has_no_more_than_its_equals() {
 }
 
 // Whoever had it, and whether they are still there; work beside its own is none of it.
-void idle_time_is_told_by_who_had_it() {
+TEST(idle_time_is_told_by_who_had_it) {
     for (const char* name : {"strict", "fikit"}) {
         Bounds bounds;
         bounds.partitions = {104};
@@ -395,29 +395,9 @@ void idle_time_is_told_by_who_had_it() {
     }
 }
 
-void policies_are_found_by_name() {
+TEST(policies_are_found_by_name) {
     CHECK(make_policy("strict", {}) != nullptr);
     CHECK(make_policy("lottery", {}) == nullptr);
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(lower_levels_wait_for_higher_ones),
-        CASE(high_work_in_flight_holds_the_rest_back),
-        CASE(work_in_flight_is_bounded),
-        CASE(unknown_kernels_go_alone_beside_high_work),
-        CASE(beside_high_work),
-        CASE(equals_share_by_weight),
-        CASE(idleness_is_no_claim),
-        CASE(starved_levels_get_their_share),
-        CASE(equals_that_came_in_any_order_have_their_share),
-        CASE(a_change_while_in_flight_keeps_the_accounts),
-        CASE(a_new_level_is_a_new_start),
-        CASE(who_goes_to_other_levels_and_back_has_no_more_than_its_equals),
-        CASE(idle_time_is_told_by_who_had_it),
-        CASE(policies_are_found_by_name),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -26,7 +26,7 @@ Driver null_table() {
 
 // Random allocations against a model: no overlap, all within the arena, what is charged adds up, and in the
 // end one hole is left.
-void random_allocations_match_a_model() {
+TEST(random_allocations_match_a_model) {
     constexpr CUdeviceptr base = 1ull << 40;
     constexpr uint64_t size = 1ull << 30;
     null_driver::reset();
@@ -86,7 +86,7 @@ void random_allocations_match_a_model() {
     CHECK_EQUAL(null_driver::live().allocations, before.allocations);
 }
 
-void quotas_and_exhaustion() {
+TEST(quotas_and_exhaustion) {
     null_driver::reset();
     const Driver driver = null_table();
     Arena arena(driver, 0, 1ull << 40, 8u << 20);
@@ -117,7 +117,7 @@ void quotas_and_exhaustion() {
 
 CUstream handle(uintptr_t number) { return reinterpret_cast<CUstream>(number); }
 
-void lanes_keep_priorities_apart() {
+TEST(lanes_keep_priorities_apart) {
     Lanes lanes;
     lanes.add(handle(1), -5, 0);
     lanes.add(handle(2), -5, 0);
@@ -144,7 +144,7 @@ void lanes_keep_priorities_apart() {
     CHECK(lanes.choose(-5, 0, 64)->stream == handle(6));
 }
 
-void names_are_found_again_and_bounded() {
+TEST(names_are_found_again_and_bounded) {
     KernelNames names;
     const uint32_t first = names.index_of({1, "kernel"});
     CHECK(first != KernelNames::unnamed);
@@ -161,7 +161,7 @@ void names_are_found_again_and_bounded() {
     CHECK_EQUAL(long_ones.size(), 1 + (KernelNames::most_bytes >> 20));
 }
 
-void readers_of_a_trace_have_their_own_places() {
+TEST(readers_of_a_trace_have_their_own_places) {
     Trace trace;
     trace.make_room();
     trace.start();
@@ -189,7 +189,7 @@ void readers_of_a_trace_have_their_own_places() {
 }
 
 // What a reader gets is whole and in order, or counted as dropped, while another thread overwrites it.
-void a_trace_is_read_while_it_is_written() {
+TEST(a_trace_is_read_while_it_is_written) {
     Trace trace;
     trace.make_room();
     std::atomic<bool> over{false};
@@ -223,15 +223,3 @@ void a_trace_is_read_while_it_is_written() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr Case cases[] = {
-        CASE(random_allocations_match_a_model),
-        CASE(quotas_and_exhaustion),
-        CASE(lanes_keep_priorities_apart),
-        CASE(names_are_found_again_and_bounded),
-        CASE(readers_of_a_trace_have_their_own_places),
-        CASE(a_trace_is_read_while_it_is_written),
-    };
-    return run_cases(cases, count, arguments);
-}

@@ -76,7 +76,7 @@ class OtherThread {
     }};
 };
 
-void the_file_and_the_pages_are_one() {
+TEST(the_file_and_the_pages_are_one) {
     constexpr uint64_t bytes = 70 << 20;  // several times what is moved at once
     const Mapped memory(bytes);
     for (uint64_t at = 0; at < bytes / 8; at += 512) memory.word(at) = at;
@@ -107,7 +107,7 @@ void the_file_and_the_pages_are_one() {
     give_back_pages(memory.first() + page);
 }
 
-void what_is_no_private_memory_is_left_alone() {
+TEST(what_is_no_private_memory_is_left_alone) {
     const Mapped shared(page, MAP_SHARED | MAP_ANONYMOUS);
     CHECK(!adopts(shared.first(), page));
     const int file = memfd_create("a file's", MFD_CLOEXEC);
@@ -131,7 +131,7 @@ void what_is_no_private_memory_is_left_alone() {
 }
 
 // A count of each thread's on each page, some of which nobody had touched before.
-void nothing_written_meanwhile_is_lost() {
+TEST(nothing_written_meanwhile_is_lost) {
     constexpr uint64_t pages = 96, threads = 3;
     const Mapped memory(pages * page);
     std::atomic<bool> over = false;
@@ -181,7 +181,7 @@ void child_and_parent_have_their_own(const Mapped& memory) {
     close(ends[1]);
 }
 
-void a_forked_child_has_its_own() {
+TEST(a_forked_child_has_its_own) {
     const Mapped memory(2 * page), other(page);
     CHECK(adopts(memory.first(), 2 * page) && adopts(other.first(), page));
     child_and_parent_have_their_own(memory);
@@ -196,7 +196,7 @@ void a_forked_child_has_its_own() {
 }
 
 // Its allocator may have put something else there.
-void what_the_program_has_unmapped_is_not_touched() {
+TEST(what_the_program_has_unmapped_is_not_touched) {
     Mapped memory(3 * page);
     memory.word(0) = 5;
     CHECK(adopts(memory.first(), 3 * page));
@@ -209,7 +209,7 @@ void what_the_program_has_unmapped_is_not_touched() {
 }
 
 // Without descriptors there is no file, and nobody can be made to wait.
-void without_descriptors_it_stays_as_it_is() {
+TEST(without_descriptors_it_stays_as_it_is) {
     const Mapped memory(page);
     memory.word(0) = 6;
     const int next = dup(STDIN_FILENO);
@@ -232,15 +232,3 @@ void without_descriptors_it_stays_as_it_is() {
 }
 
 }  // namespace
-
-int main(int count, char** arguments) {
-    static constexpr fikit::test::Case cases[] = {
-        {"the_file_and_the_pages_are_one", the_file_and_the_pages_are_one},
-        {"what_is_no_private_memory_is_left_alone", what_is_no_private_memory_is_left_alone},
-        {"nothing_written_meanwhile_is_lost", nothing_written_meanwhile_is_lost},
-        {"a_forked_child_has_its_own", a_forked_child_has_its_own},
-        {"what_the_program_has_unmapped_is_not_touched", what_the_program_has_unmapped_is_not_touched},
-        {"without_descriptors_it_stays_as_it_is", without_descriptors_it_stays_as_it_is},
-    };
-    return fikit::test::run_cases(cases, count, arguments);
-}

@@ -39,7 +39,7 @@ std::string held(const std::string& instruction) {
     return "{ .reg .b64 %fikit_managed; mov.b64 %fikit_managed, " + number + "; " + instruction + " }";
 }
 
-void test_the_variable_becomes_an_ordinary_one() {
+TEST(test_the_variable_becomes_an_ordinary_one) {
     const std::string kept = " .align 4 .u32 total[2] = {7, 8};\n";
     CHECK(placed(head + variable) == head + ".visible .global " + kept);
     CHECK(placed(head + ".weak " + variable) == head + ".weak .global " + kept);
@@ -49,7 +49,7 @@ void test_the_variable_becomes_an_ordinary_one() {
     CHECK(placed(head + ".global .u32 total;\n").empty());
 }
 
-void test_what_names_it_gets_the_address() {
+TEST(test_what_names_it_gets_the_address) {
     CHECK(body("mov.u64 %r1, total;") == "mov.u64 %r1, " + number + ";");
     CHECK(body("mov.u64 %r1, total+4;") == "mov.u64 %r1, " + number + "+4;");
     CHECK(body("L: ld.global.u32 %r1, [ total ];") == "L: " + held("ld.global.u32 %r1, [ %fikit_managed ];"));
@@ -62,7 +62,7 @@ void test_what_names_it_gets_the_address() {
     CHECK(whole.find("{" + number + "+4, 0, " + number + "}") != whole.npos);
 }
 
-void test_what_is_not_known_is_left_alone() {
+TEST(test_what_is_not_known_is_left_alone) {
     for (const char* const statement :
          {".reg .b64 total;", "total: ret;", "call f, (total);", "tex.2d.v4.f32.f32 {%r1}, [%r2, total];",
           "atom.global.add.u32 %r1, [total], [total];", "ld.global.u32 %r1, [total"})
@@ -129,7 +129,7 @@ struct Code {
     }
 };
 
-void test_machine_code_gets_the_address_where_relocations_would_put_it() {
+TEST(test_machine_code_gets_the_address_where_relocations_would_put_it) {
     Code code;
     CHECK(code.place());
     CHECK(code.at<uint64_t>(0) == address + 8 && code.at<uint64_t>(40) == address + 16);
@@ -148,7 +148,7 @@ void test_machine_code_gets_the_address_where_relocations_would_put_it() {
 }
 
 // Whatever a byte of it is changed to, and wherever it ends, nothing beyond it is touched (sanitizers tell).
-void test_damaged_images_do_no_harm() {
+TEST(test_damaged_images_do_no_harm) {
     const Code good;
     for (size_t at = 0; at < sizeof good; ++at) {
         for (const unsigned value : {0u, 1u, 0x7fu, 0x80u, 0xffu}) {
@@ -174,11 +174,3 @@ void test_damaged_images_do_no_harm() {
 }
 
 }  // namespace
-
-int main() {
-    test_the_variable_becomes_an_ordinary_one();
-    test_what_names_it_gets_the_address();
-    test_what_is_not_known_is_left_alone();
-    test_machine_code_gets_the_address_where_relocations_would_put_it();
-    test_damaged_images_do_no_harm();
-}

@@ -18,7 +18,7 @@ using namespace fikit::shim;
 
 namespace {
 
-void test_a_message_is_read_as_it_was_written() {
+TEST(test_a_message_is_read_as_it_was_written) {
     MessageWriter writer;
     writer.map(3);
     writer.text("number");
@@ -45,13 +45,13 @@ void test_a_message_is_read_as_it_was_written() {
         CHECK(MessageReader(writer.data(), size).whole(length) == MessageReader::State::incomplete);
 }
 
-void test_a_message_that_nests_too_deep_is_broken() {
+TEST(test_a_message_that_nests_too_deep_is_broken) {
     const std::vector<uint8_t> deep(100, 0x91);  // an array of an array of ...
     size_t length = 0;
     CHECK(MessageReader(deep.data(), deep.size()).whole(length) == MessageReader::State::broken);
 }
 
-void test_images_are_as_long_as_their_headers_say() {
+TEST(test_images_are_as_long_as_their_headers_say) {
     Image image;
     CHECK(find_image(".version 7.8\n", image) && image.bytes == 14);
 
@@ -145,7 +145,7 @@ std::vector<uint8_t> useful(const std::vector<uint8_t>& fatbin, int major) {
     return whole;
 }
 
-void test_of_a_fatbin_what_the_device_can_run_is_useful() {
+TEST(test_of_a_fatbin_what_the_device_can_run_is_useful) {
     constexpr uint16_t ptx = 1, machine_code = 2, other = 16;
     const Entry old{machine_code, 75, 640}, ours{machine_code, 90, 320}, next{machine_code, 100, 800};
     const Entry text{ptx, 120, 64}, unknown{other, 75, 32};
@@ -169,7 +169,7 @@ void test_of_a_fatbin_what_the_device_can_run_is_useful() {
     }
 }
 
-void test_ranges_know_whose_an_address_is() {
+TEST(test_ranges_know_whose_an_address_is) {
     static Ranges ranges;  // there until the process ends, as the library has it
     Range found;
     CHECK(!ranges.find(1000, found));
@@ -185,7 +185,7 @@ void test_ranges_know_whose_an_address_is() {
     CHECK(ranges.find(3050, found) && !found.on_device() && found.id != id);
 }
 
-void test_only_mappings_go_on_behind_their_end() {
+TEST(test_only_mappings_go_on_behind_their_end) {
     static Ranges ranges;
     Range found;
     for (const uint64_t address : {1000u, 1500u, 2000u, 3000u})
@@ -200,7 +200,7 @@ void test_only_mappings_go_on_behind_their_end() {
     CHECK(held(2500, 1) == Held::nowhere && held(999, 2) == Held::nowhere);
 }
 
-void test_ranges_of_a_program_with_many() {
+TEST(test_ranges_of_a_program_with_many) {
     static Ranges ranges;
     std::map<uint64_t, uint64_t> expected;  // bytes, by address
     std::mt19937 random(1);
@@ -230,7 +230,7 @@ void test_ranges_of_a_program_with_many() {
     CHECK(!ranges.take_first(0, UINT64_MAX, Range::Kind::device, found));
 }
 
-void test_another_range_costs_little_beside_many() {
+TEST(test_another_range_costs_little_beside_many) {
     static Ranges ranges;
     Range found;
     const clock_t begin = clock();
@@ -251,7 +251,7 @@ std::string chosen_of(const char* wished) {
     return text;
 }
 
-void test_programs_say_which_gpus_they_see() {
+TEST(test_programs_say_which_gpus_they_see) {
     CHECK(chosen_of(nullptr) == "012" && chosen_of("").empty() && chosen_of(" ").empty());
     CHECK(chosen_of("2,0") == "20" && chosen_of("1") == "1" && chosen_of("0,1,2") == "012");
     CHECK(chosen_of("1,3,0") == "1" && chosen_of("1,-1,0") == "1" && chosen_of("-1").empty());
@@ -261,7 +261,7 @@ void test_programs_say_which_gpus_they_see() {
 }
 
 // What stands behind a number is no matter, and the number itself is an int.
-void test_numbers_of_gpus_are_read_as_the_driver_does() {
+TEST(test_numbers_of_gpus_are_read_as_the_driver_does) {
     for (const char* first : {"1", " 1", "+1", "01", "1 ", "1\t", "1abc", "1.0", "1;2", "1:2", "4294967297"})
         CHECK(chosen_of((std::string(first) + ",0").c_str()) == "10");
     CHECK(chosen_of("0x1") == "0" && chosen_of("-0") == "0" && chosen_of("1, 0") == "10");
@@ -269,20 +269,20 @@ void test_numbers_of_gpus_are_read_as_the_driver_does() {
         CHECK(chosen_of(none).empty());
 }
 
-void test_a_whole_uuid_may_follow_mig() {
+TEST(test_a_whole_uuid_may_follow_mig) {
     CHECK(chosen_of("MIG-bb01,MIG-AA01") == "20" && chosen_of("MIG-aa02,GPU-aa01") == "10");
     for (const char* none : {"MIG-", "MIG-bb", "MIG-bb01/0/0", "MIG-cc01", "mig-bb01"})
         CHECK(chosen_of(none).empty());
     CHECK(chosen_of("MIG-bb01,0") == "2" && chosen_of("MIG-bb01,GPU-bb01") == "!");
 }
 
-void test_there_are_two_orders_of_gpus() {
+TEST(test_there_are_two_orders_of_gpus) {
     for (const char* order : {"FASTEST_FIRST", "PCI_BUS_ID", "pci_bus_id", ""}) CHECK(known_order(order));
     for (const char* order : {"PCI", "PCI_BUS_ID ", "0", "SLOWEST_FIRST"}) CHECK(!known_order(order));
     CHECK(known_order(nullptr));
 }
 
-void test_uuids_of_gpus_are_read_as_the_driver_does() {
+TEST(test_uuids_of_gpus_are_read_as_the_driver_does) {
     CHECK(chosen_of("GPU-b,GPU-aa02") == "21" && chosen_of("GPU-BB") == "2");
     CHECK(chosen_of("GPU-aa,0").empty());  // two begin so
     CHECK(chosen_of("GPU-").empty() && chosen_of("gpu-bb01").empty() && chosen_of(" GPU-bb01").empty());
@@ -293,19 +293,3 @@ void test_uuids_of_gpus_are_read_as_the_driver_does() {
 }
 
 }  // namespace
-
-int main() {
-    test_programs_say_which_gpus_they_see();
-    test_a_whole_uuid_may_follow_mig();
-    test_there_are_two_orders_of_gpus();
-    test_numbers_of_gpus_are_read_as_the_driver_does();
-    test_uuids_of_gpus_are_read_as_the_driver_does();
-    test_a_message_is_read_as_it_was_written();
-    test_a_message_that_nests_too_deep_is_broken();
-    test_images_are_as_long_as_their_headers_say();
-    test_of_a_fatbin_what_the_device_can_run_is_useful();
-    test_ranges_know_whose_an_address_is();
-    test_only_mappings_go_on_behind_their_end();
-    test_ranges_of_a_program_with_many();
-    test_another_range_costs_little_beside_many();
-}
