@@ -8,6 +8,7 @@ polite one, which ends jobs and sessions first.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -48,6 +49,8 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
     Clients find the daemon at FIKIT_SOCKET, or at the default place of its user.
     """
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `start` leaves it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         configuration = configuration_files.load(file)
         set_up(configuration.daemon.log_level)
         os.umask(0o077)  # what it keeps is nobody else's to read, whoever made the directories

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -177,6 +178,8 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # others' names may have what a locale cannot say
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `start` leaves it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(call(sys.argv[1:]))
     except KeyboardInterrupt:
         # Python ends by the signal, and by that a shell knows that its loop, or script, is to end.
