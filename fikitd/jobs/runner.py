@@ -247,6 +247,8 @@ def become(spec: dict[str, Any], null: int, outputs: list[Output], tell: int, no
                 subject = spec["directory"]
                 os.chdir(subject)
                 subject = spec["command"][0]  # of the ways that PATH has to it, an error names the last
+                if not subject:  # to Python a wrong argument
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 os.execvpe(subject, spec["command"], spec["environment"])
             except OSError as error:
                 if error.errno not in SHORT:
@@ -258,7 +260,7 @@ def become(spec: dict[str, Any], null: int, outputs: list[Output], tell: int, no
             why = "Interpreter not found"
         elif isinstance(error, FileNotFoundError):
             code = 127
-        say(f"{why}: {subject}", tell, outputs)
+        say(f"{why}: {subject or repr(subject)}", tell, outputs)
     except Exception as error:
         say(f"{type(error).__name__}: {error}", tell, outputs)
     finally:
@@ -268,7 +270,7 @@ def become(spec: dict[str, Any], null: int, outputs: list[Output], tell: int, no
 def is_there(name: str, environment: dict[str, str]) -> bool:
     """Whether a file has this name, or the PATH's way to one: then what it is run by is missing."""
     folders = [""] if "/" in name else os.get_exec_path(environment)
-    return any(os.path.exists(os.path.join(folder, name)) for folder in folders)
+    return any(os.path.isfile(os.path.join(folder, name)) for folder in folders)
 
 
 def say(why: str, tell: int, outputs: list[Output]) -> None:

@@ -60,6 +60,7 @@ def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
     [
         ("no-such-program", "/", 127, "No such file or directory: no-such-program"),
         ("true", "/no/such/place", 127, "No such file or directory: /no/such/place"),
+        ("", "/", 127, "No such file or directory: ''"),
         ("/dev", "/", 126, "Permission denied: /dev"),
     ],
 )
