@@ -15,7 +15,7 @@ from fikitctl.commands.status import gpu_columns, state_text
 from fikitctl.invocation import Invocation
 from fikitctl.leaving import handled, leave
 from fikitctl.output import print_json
-from fikitctl.plain import one_line
+from fikitctl.plain import one_line, width
 from fikitctl.quantities import DURATION, size_text
 from fikitctl.rates import Rate, rates
 from fikitctl.tables import PLAIN, Column, table
@@ -65,7 +65,7 @@ def top_text(status: Status, found: list[Rate]) -> str:
     return f"{table(gpu_columns(), status.gpus, PLAIN)}\n{table(rate_columns(), found, PLAIN)}"
 
 
-def _screen(status: Status, found: list[Rate]) -> RenderableType:
+def _screen(status: Status, found: list[Rate], room: int) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -74,17 +74,31 @@ def _screen(status: Status, found: list[Rate]) -> RenderableType:
     heading = one_line(f"fikitd {status.daemon}  {state_text(status)}  {counts}")
     parts: list[RenderableType] = [Text(heading), Text()]
     for columns, records in ((gpu_columns(), status.gpus), (rate_columns(), found)):
-        drawn = Table(box=None, header_style="bold", padding=(0, 1))
-        for column in columns:
-            # What others of it can be named by is never cut, however narrow the screen is.
-            whole = column is columns[0]
-            drawn.add_column(column.name.upper(), justify="right" if column.right else "left", no_wrap=whole)
-        for record in records:
-            drawn.add_row(*(Text(column.cell(record)) for column in columns), style=_style(record))
+        drawn = Table(box=None, header_style="bold", padding=(0, _PADDING))
+        rows = [[column.cell(record) for column in columns] for record in records]
+        widest = [max((width(row[place]) for row in rows), default=0) for place in range(len(columns))]
+        heads = [column.name.upper() for column in columns]
+        narrow = (
+            sum(max(width(head), most) + 2 * _PADDING for head, most in zip(heads, widest, strict=True))
+            > room
+        )
+        for column, head, most in zip(columns, heads, widest, strict=True):
+            # What others of it can be named by is never cut, however narrow the screen is, nor is a number.
+            drawn.add_column(
+                head,
+                justify="right" if column.right else "left",
+                no_wrap=column is columns[0],
+                width=max(most, _LEAST) if narrow and column.right else None,
+            )
+        for record, row in zip(records, rows, strict=True):
+            drawn.add_row(*map(Text, row), style=_style(record))
         parts += [drawn, Text()]
     return Group(*parts)
 
 
+_PADDING: Final = 1
+_LEAST: Final = 4
+"""Of a column's name, where there is no room for it."""
 _STYLES: Final = {"high": "bold", "low": "dim"}
 
 
@@ -147,6 +161,6 @@ def _draw(sampler: _Sampler, interval: float, looks: int | None, pause: threadin
     ended = handled(leave, signal.SIGTERM, signal.SIGHUP)  # the terminal is given back as it was
     with ended, Live(console=console, screen=True, auto_refresh=False) as live:
         while looks is None or looks > 0:
-            live.update(_screen(*sampler.look()), refresh=True)
+            live.update(_screen(*sampler.look(), console.width), refresh=True)
             pause.wait(max(interval, 0.05))
             looks = None if looks is None else looks - 1

@@ -50,6 +50,16 @@ STATUS = protocol.Status(
 )
 
 
+def everything(screen: Any) -> bytes:
+    """What is drawn until it ends by itself."""
+    seen = b""
+    with suppress(OSError):  # how Linux tells that the other end of a terminal is closed
+        while piece := os.read(screen.terminal, 4096):
+            seen += piece
+    assert screen.process.wait(20) == 0
+    return seen
+
+
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}])
 def test_a_screen(daemon: Daemon, on_terminal: Any, variables: dict[str, str]) -> None:
     daemon.script |= {
@@ -59,11 +69,7 @@ def test_a_screen(daemon: Daemon, on_terminal: Any, variables: dict[str, str]) -
     screen = on_terminal(
         "top", "-n", "1", "-i", "50ms", TERM="xterm-256color", COLUMNS="150", LINES="40", **variables
     )
-    seen = b""
-    with suppress(OSError):  # how Linux tells that the other end of a terminal is closed
-        while piece := os.read(screen.terminal, 4096):
-            seen += piece
-    assert screen.process.wait(20) == 0
+    seen = everything(screen)
     for text in (b"session-1", b"H200", b"GPU%", b"[bold]serve", b"accepting work"):
         assert text in seen
     assert b"\x1b[38;" not in seen
@@ -80,6 +86,19 @@ def test_what_a_session_is_named_by_is_whole_on_any_screen(daemon: Daemon, on_te
     screen.read_until(b"s-1f0e9c0a11")
     screen.process.terminate()
     assert screen.process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_number_is_whole_on_any_screen(daemon: Daemon, on_terminal: Any) -> None:
+    """Of 12345678 it left the first digits, as of a name."""
+    usage = protocol.Usage(queued=12345678, memory_bytes=45 << 30)
+    daemon.script |= {
+        protocol.GetStatus: structs.replace(STATUS, gpus=[structs.replace(GPU, memory_used_bytes=123 << 30)]),
+        protocol.ListSessions: protocol.Sessions(sessions=[structs.replace(SESSION, usage=usage)]),
+    }
+    screen = on_terminal("top", "-n", "1", "-i", "50ms", TERM="xterm-256color", COLUMNS="80", LINES="40")
+    seen = everything(screen)
+    for number in (b"123G/140G", b"12345678", b"45.0G"):
+        assert number in seen
 
 
 def test_a_screen_tells_of_a_drain_without_a_reason(daemon: Daemon, on_terminal: Any) -> None:
