@@ -38,7 +38,7 @@ START_FAILURES: Final = (
 )
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", metavar="auto|sim|INDEX", help=f"Which GPU: {CHOICES}.")
 @click.option("--socket", "socket_path", type=click.Path(path_type=Path), help="Where to listen.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="Configuration file.")

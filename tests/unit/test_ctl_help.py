@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 from fikitctl import main
 from fikitctl.verb import LazyVerbs, Verb
 
@@ -115,3 +116,10 @@ def test_bash_takes_the_script_and_completes_a_verb() -> None:
 @pytest.mark.parametrize("verb", ["run", "submit", "profile measure", "doctor"])
 def test_the_words_of_a_command_are_completed_as_files(verb: str) -> None:
     assert completed(f"fikitctl {verb} -- python tra") == ["file,tra"]
+
+
+def test_the_daemon_explains_itself_as_its_verbs_do() -> None:
+    from fikitd.main import main as daemon
+
+    asked = CliRunner().invoke(daemon, ["-h"])
+    assert (asked.exit_code, asked.output.startswith("Usage: ")) == (0, True)
