@@ -26,7 +26,16 @@ LEAST_FREE_BYTES: Final = 256 << 20
 async def diagnose(daemon: Daemon, sees: Sees) -> list[Check]:
     """All checks; of executors, which are users', those whose owner the peer may see."""
     surroundings = await in_thread(lambda: list(blocking_checks(daemon)))
-    return [*surroundings, *executor_checks(daemon, sees)]
+    return [work_check(daemon), *surroundings, *executor_checks(daemon, sees)]
+
+
+def work_check(daemon: Daemon) -> Check:
+    """Whether new jobs and sessions are taken."""
+    if (why := daemon.refusing) is None:
+        return Check(name="new work", ok=True, detail="accepted")
+    return Check(
+        name="new work", ok=False, detail=f"refused, the daemon is draining: {why or 'no reason given'}"
+    )
 
 
 def blocking_checks(daemon: Daemon) -> Iterator[Check]:

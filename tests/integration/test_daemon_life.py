@@ -136,6 +136,9 @@ def test_drain_is_remembered(daemon: Daemon, client: Client) -> None:
     daemon.start()
     again = daemon.client()
     assert again.ask(p.GetStatus()).draining == "new driver"
+    assert [
+        each.detail for each in again.ask(p.Doctor()).checks if each.name == "new work" and not each.ok
+    ] == ["refused, the daemon is draining: new driver"]
     assert again.ask(p.Undrain()) == p.Done()
     assert isinstance(again.ask(p.OpenSession(name="early")), p.SessionOpened)
 
