@@ -104,13 +104,21 @@ def places_for(has_one: bool, places: int) -> int:
     return places - (places // KEPT_SHARE if has_one else 0)
 
 
+def size(count: int) -> str:
+    """Bytes, as people ask for them."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >> shift:
+            return f"{count / (1 << shift):.2f}".removesuffix(".00") + f" {unit}"
+    return f"{count} bytes"
+
+
 def memory_limit(ask: Ask, device: DeviceSpec) -> int:
     """The limit that the session gets. Raises QuotaReached for what will never be granted."""
     most = min(ask.allowance.memory_limit_bytes or device.memory_bytes, device.memory_bytes)
     if ask.memory_bytes > most:
         limited = most < device.memory_bytes
         raise QuotaReached(
-            f"{ask.memory_bytes} bytes are more than the {most} you may have on GPU {device.index}",
+            f"{size(ask.memory_bytes)} are more than the {size(most)} you may have on GPU {device.index}",
             "ask for less, or have the tenant's memory_limit_bytes raised" if limited else "ask for less",
         )
     return ask.memory_bytes or most
@@ -167,7 +175,7 @@ def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tup
     own = ask.allowance.memory_limit_bytes
     mine = sum(claim.reserved_bytes for claim in here if claim.uid == ask.uid)
     if own and ask.memory_bytes and mine + ask.memory_bytes > own:
-        raise QuotaReached(f"you have reserved {mine} of your {own} bytes on GPU {device.index}")
+        raise QuotaReached(f"you have reserved {size(mine)} of your {size(own)} on GPU {device.index}")
     sessions = sum(claim.sessions for claim in here)
     if sessions >= limits.max_sessions:
         raise MachineFull(f"GPU {device.index} has {sessions} sessions, the most it may have")
@@ -176,7 +184,7 @@ def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tup
     if ask.memory_bytes and reserved + ask.memory_bytes > capacity:
         left = max(0, int(capacity - reserved))
         raise MachineFull(
-            f"GPU {device.index} has {left} bytes left to reserve, {ask.memory_bytes} were asked for",
+            f"GPU {device.index} has {size(left)} left to reserve, {size(ask.memory_bytes)} were asked for",
             "wait until others end, or ask for less",
         )
     taken = sum(max(claim.reserved_bytes, claim.used_bytes) for claim in here)
