@@ -43,45 +43,73 @@ USAGE_GAUGES: Final = {
 }
 GATE_COUNTERS: Final = {
     "fikit_filled_operations": ("filled", 1, "Operations issued beside high-priority work, unconfined."),
-    "fikit_filled_seconds": ("filled_ns", NANOSECONDS, "Device time of those."),
-    "fikit_confined_operations": ("confined", 1, "Operations confined to some multiprocessors beside it."),
-    "fikit_confined_seconds": ("confined_ns", NANOSECONDS, "Device time of those."),
+    "fikit_filled_seconds": (
+        "filled_ns",
+        NANOSECONDS,
+        "Device time of operations issued beside high-priority work, unconfined.",
+    ),
+    "fikit_confined_operations": (
+        "confined",
+        1,
+        "Operations confined to some multiprocessors beside high-priority work.",
+    ),
+    "fikit_confined_seconds": (
+        "confined_ns",
+        NANOSECONDS,
+        "Device time of operations confined to some multiprocessors beside high-priority work.",
+    ),
     "fikit_idle_seconds": ("idle_ns", NANOSECONDS, "Time that high-priority sessions left the GPU idle."),
-    "fikit_idle_filled_seconds": ("idle_filled_ns", NANOSECONDS, "Of it: others had the GPU, unconfined."),
+    "fikit_idle_filled_seconds": (
+        "idle_filled_ns",
+        NANOSECONDS,
+        "Time that high-priority sessions left the GPU idle and others had it, unconfined.",
+    ),
     "fikit_idle_confined_seconds": (
         "idle_confined_ns",
         NANOSECONDS,
-        "Of it: others had some multiprocessors.",
+        "Time that high-priority sessions left the GPU idle and others had some multiprocessors.",
     ),
     "fikit_beside_seconds": (
         "beside_ns",
         NANOSECONDS,
-        "High-priority kernels beside gated work: what they take.",
+        "What high-priority kernels that ran beside gated work take without it.",
     ),
-    "fikit_slowed_seconds": ("slowed_ns", NANOSECONDS, "What they took beyond that."),
+    "fikit_slowed_seconds": (
+        "slowed_ns",
+        NANOSECONDS,
+        "What high-priority kernels that ran beside gated work took longer for it.",
+    ),
     "fikit_caused_beside_seconds": (
         "caused_beside_ns",
         NANOSECONDS,
-        "High-priority kernels beside this tenant's gated work: what they take.",
+        "What high-priority kernels that ran beside this tenant's gated work take without it.",
     ),
-    "fikit_caused_slowed_seconds": ("caused_slowed_ns", NANOSECONDS, "What they took beyond that."),
+    "fikit_caused_slowed_seconds": (
+        "caused_slowed_ns",
+        NANOSECONDS,
+        "What high-priority kernels that ran beside this tenant's gated work took longer for it.",
+    ),
     "fikit_steps": ("steps", 1, "Steps of high-priority sessions."),
     "fikit_steps_over_bound": ("over_bound", 1, "Steps that were delayed by more than the bound."),
     "fikit_predicted_launches": ("predicted", 1, "Launches whose time was predicted."),
     "fikit_met_predictions": ("met", 1, "Launches that came as predicted."),
     "fikit_delays": ("delays", 1, "Delays of high-priority work."),
-    "fikit_delay_seconds": ("delay_ns", NANOSECONDS, "Sum of those delays."),
+    "fikit_delay_seconds": ("delay_ns", NANOSECONDS, "Sum of the delays of high-priority work."),
     "fikit_caused_delays": ("caused_delays", 1, "Delays of high-priority work by this tenant's gated work."),
-    "fikit_caused_delay_seconds": ("caused_delay_ns", NANOSECONDS, "Sum of those delays."),
+    "fikit_caused_delay_seconds": (
+        "caused_delay_ns",
+        NANOSECONDS,
+        "Sum of the delays of high-priority work by this tenant's gated work.",
+    ),
     "fikit_measured_launches": ("measured", 1, "Launches measured by timing events."),
     "fikit_measuring_seconds": ("measuring_ns", NANOSECONDS, "Device time that measuring added."),
 }
 GATE_GAUGES: Final = {
-    "fikit_worst_delay_seconds": ("worst_delay_ns", NANOSECONDS, "The longest of the delays."),
+    "fikit_worst_delay_seconds": ("worst_delay_ns", NANOSECONDS, "The longest delay of high-priority work."),
     "fikit_caused_worst_delay_seconds": (
         "caused_worst_delay_ns",
         NANOSECONDS,
-        "The longest of those that were caused.",
+        "The longest delay of high-priority work by this tenant's gated work.",
     ),
 }
 REFUSALS: Final = ("fikit_refused_operations", "Operations that had to wait at the gate, by why.")

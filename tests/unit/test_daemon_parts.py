@@ -20,7 +20,7 @@ from fikit import place as places
 from fikit.protocol import GateStatistics, Usage
 from trio.testing import wait_all_tasks_blocked
 
-from fikitd import directories
+from fikitd import directories, metrics
 from fikitd.configuration import Allowance, DaemonSection, DeviceSection
 from fikitd.device import ORDER, VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, lock
@@ -82,11 +82,11 @@ def test_a_gpu_is_named_by_the_beginning_of_its_uuid_alone() -> None:
 def test_no_room() -> None:
     with pytest.raises(MachineFull, match="2 sessions"):
         place(ask(index=0), TWO, [Claim(0, 1, 0, 0, 2)], LIMITS, SERVED)
-    with pytest.raises(MachineFull, match="left to reserve"):
-        place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 4 * GIB, 0, 1)], LIMITS, SERVED)
+    with pytest.raises(MachineFull, match=r"^GPU 0 has 3\.50 GiB left to reserve, 5 GiB were asked for"):
+        place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 9 * GIB // 2, 0, 1)], LIMITS, SERVED)
     with pytest.raises(QuotaReached, match="3 sessions"):
         place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS, SERVED)
-    with pytest.raises(QuotaReached, match="more than"):
+    with pytest.raises(QuotaReached, match=r"^9 GiB are more than the 8 GiB you may have on GPU 0"):
         place(ask(9 * GIB), TWO, [], LIMITS, SERVED)
     with pytest.raises(NotFound, match="no GPU 4"):
         place(ask(index=4), TWO, [], LIMITS, SERVED)
@@ -480,3 +480,11 @@ def test_systemd_is_told_wherever_it_listens(
         listening.bind(place)
         assert notify("READY=1")
         assert listening.recv(100, socket.MSG_DONTWAIT) == b"READY=1"
+
+
+def test_each_metric_says_by_itself_what_it_counts() -> None:
+    """A dashboard shows a help without the one before."""
+    declared = (metrics.USAGE_COUNTERS, metrics.USAGE_GAUGES, metrics.GATE_COUNTERS, metrics.GATE_GAUGES)
+    helps = [text for family in declared for _, _, text in family.values()]
+    assert len(set(helps)) == len(helps)
+    assert not [text for text in helps if text.startswith("Of it") or "those" in text]
