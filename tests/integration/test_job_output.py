@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from fikit import protocol as p
 
 from fikitd.jobs.runner import Output
 from tests.integration.conftest import DEADLINE_SECONDS, Daemon
@@ -44,6 +45,46 @@ def test_every_piece_is_followed(daemon: Daemon, client: Any, tmp_path: Path) ->
             assert os.read(follower.stdout.fileno(), 100) == word
         said.close()
         assert follower.wait(DEADLINE_SECONDS) == 0
+
+
+@pytest.mark.shares_daemon
+@pytest.mark.parametrize(
+    ("lines", "stdout", "stderr"),
+    [
+        ("0", b"", b""),
+        ("2", b"300000\nend", b"2\n3\n"),
+        ("5", b"299997\n299998\n299999\n300000\nend", b"1\n2\n3\n"),
+    ],
+)
+def test_the_last_lines_of_each_output(
+    daemon: Daemon, client: Any, lines: str, stdout: bytes, stderr: bytes
+) -> None:
+    job = client.ask(submit("seq 300000; printf end; seq 3 >&2")).job
+    assert wait_for(client, job.job).state == "finished"
+    for options in (["-n", lines], ["-f", "--tail", lines]):
+        told = subprocess.run(
+            [*LOGS, *options, job.job], env=daemon.environment(), capture_output=True, check=True
+        )
+        assert (told.stdout, told.stderr) == (stdout, stderr)
+
+
+@pytest.mark.shares_daemon
+def test_what_follows_the_last_lines_is_followed(daemon: Daemon, client: Any, tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    os.mkfifo(words)
+    job = client.ask(submit(f"exec cat {words}")).job
+    following = [*LOGS, "-f", "--tail", "1", "--stream", "stdout", job.job]
+    with words.open("wb", buffering=0) as said:
+        said.write(b"one\ntwo\nth")
+        while client.ask(p.ReadLogs(job=job.job)).data != b"one\ntwo\nth":
+            pass
+        with subprocess.Popen(following, env=daemon.environment(), stdout=subprocess.PIPE) as follower:
+            assert follower.stdout is not None
+            for more, whole in ((b"ree\n", b"th"), (b"four\n", b"ree\n"), (b"", b"four\n")):
+                assert follower.stdout.read(len(whole)) == whole
+                said.write(more)
+            said.close()
+            assert follower.wait(DEADLINE_SECONDS) == 0
 
 
 def test_what_the_command_takes_of_its_own_output_is_not_waited_for(tmp_path: Path) -> None:

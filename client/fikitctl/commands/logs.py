@@ -7,6 +7,8 @@ connection.
 from __future__ import annotations
 
 import sys
+from collections import deque
+from io import BytesIO
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Final, Literal
@@ -28,13 +30,24 @@ STREAMS: Final[tuple[Stream, ...]] = ("stdout", "stderr")
 
 
 class _Reader:
-    """Copies one stream of a job, from its beginning, to where it belongs."""
+    """Copies one stream of a job, from its beginning, or its last lines, to where it belongs."""
 
-    def __init__(self, invocation: Invocation, job: str, stream: Stream, follow: bool, writing: Lock) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        job: str,
+        stream: Stream,
+        *,
+        follow: bool,
+        tail: int | None,
+        writing: Lock,
+    ) -> None:
         self._invocation = invocation
         self._job = job
         self._stream: Stream = stream
         self._follow = follow
+        self._last: deque[bytes] | None = None if tail is None else deque(maxlen=tail)
+        """The last lines of what there is by now, until all of that is read."""
         self._writing = writing
         self._offset = 0
         self._truncated = False
@@ -47,7 +60,8 @@ class _Reader:
 
     def _read(self, control: Connection, most_restarts: int) -> None:
         while True:
-            request = ReadLogs(job=self._job, stream=self._stream, offset=self._offset, follow=self._follow)
+            waits = self._follow and self._last is None
+            request = ReadLogs(job=self._job, stream=self._stream, offset=self._offset, follow=waits)
             try:
                 piece: Logs = control.request(request)
             except UnreachableError:
@@ -55,13 +69,24 @@ class _Reader:
                     raise
                 with successor(control.path) as following:  # the job outlives its daemon
                     return self._read(following, most_restarts - 1)
+            if self._last is not None:
+                piece = self._shortened(piece, self._last)
             self._write(piece)
             if piece.truncated and not self._truncated:
                 self._truncated = True
                 note(f"{self._stream} of {self._job} is longer than what is kept of it")
             self._offset = piece.offset
-            if piece.end or (not self._follow and not piece.data):
+            if piece.end or (self._last is None and not self._follow and not piece.data):
                 return None
+
+    def _shortened(self, piece: Logs, last: deque[bytes]) -> Logs:
+        """Nothing of it while there is more; then the last lines of all."""
+        begun = last.pop() if last and not last[-1].endswith(b"\n") else b""
+        last.extend(BytesIO(begun + piece.data))
+        if piece.data and not piece.end:
+            return msgspec.structs.replace(piece, data=b"")
+        self._last = None
+        return msgspec.structs.replace(piece, data=b"".join(last))
 
     def read_aside(self, ended: SimpleQueue[_Reader]) -> None:
         """``read``, keeping the failure for whoever is told that it has ended."""
@@ -90,14 +115,16 @@ class _Reader:
     examples=[
         "fikitctl logs job-12",
         "fikitctl logs -f job-12",
+        "fikitctl logs -f --tail 20 job-12",
         "fikitctl logs --stream stderr job-12 2>&1 | tail",
     ],
 )
 @click.argument("job", type=JOB)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-n", "--tail", type=click.IntRange(min=0), help="Only so many lines from the end of each.")
 @click.option("--stream", type=click.Choice([*STREAMS, "both"]), default="both", show_default=True)
 @click.pass_obj
-def logs(invocation: Invocation, job: str, follow: bool, stream: str) -> None:
+def logs(invocation: Invocation, job: str, follow: bool, tail: int | None, stream: str) -> None:
     """Print what a job wrote.
 
     Its standard output goes to ours, its standard error to ours.
@@ -105,7 +132,9 @@ def logs(invocation: Invocation, job: str, follow: bool, stream: str) -> None:
     """
     writing = Lock()
     readers = [
-        _Reader(invocation, job, name, follow, writing) for name in STREAMS if stream in (name, "both")
+        _Reader(invocation, job, name, follow=follow, tail=tail, writing=writing)
+        for name in STREAMS
+        if stream in (name, "both")
     ]
     if not follow or len(readers) == 1:
         for reader in readers:
