@@ -28,7 +28,7 @@ from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
-from fikit.place import JOB_VARIABLE
+from fikit.place import JOB_VARIABLE, default_socket
 from fikit.streams import Event, Stream
 
 _MOST_SECONDS: Final = 1e9
@@ -81,9 +81,13 @@ def connect(
     patience = 0.0 if job is None else answer
     restarts = 0
     while True:
-        connection = once_it_answers(
-            lambda: Connection(socket, client=f"fikit {os.getpid()}", timeout=answer), patience
-        )
+        try:
+            connection = once_it_answers(
+                lambda: Connection(socket, client=f"fikit {os.getpid()}", timeout=answer), patience
+            )
+        except protocol.ProtocolError as error:
+            place = socket or default_socket()
+            raise UnreachableError(f"what answers at {place} is no fikitd: {error}") from error
         try:
             return _open_session(connection, wanted, timeout)
         except UnreachableError:  # that one was there, however long ago: its successor may be yet to come

@@ -93,6 +93,14 @@ def unreachable(path: str, error: Exception) -> CommandError:
     return CommandError(ExitCode.UNREACHABLE, "unreachable", f"no daemon at {path}: {reason}", hint)
 
 
+def stranger(path: str, error: Exception) -> CommandError:
+    """Who listens there does not speak our protocol, as another service's socket."""
+    hint = "choose the daemon's socket with -H or FIKIT_SOCKET"
+    return CommandError(
+        ExitCode.UNREACHABLE, "unreachable", f"what answers at {path} is no fikitd: {error}", hint
+    )
+
+
 def unsafe_place(error: Exception) -> CommandError:
     """Where the socket is looked for belongs to somebody else."""
     return CommandError(ExitCode.PERMISSION, "permission", str(error), "name the daemon's socket with -H")

@@ -59,7 +59,7 @@ class Invocation:
         except RefusedError as error:
             raise failures.of_reply(error.reason, str(error), error.hint) from error
         except ProtocolError as error:
-            raise failures.lost(error) from error
+            raise failures.stranger(self.path, error) from error
         try:
             yield connection
         except RefusedError as error:

@@ -9,11 +9,14 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import fikit
 import pytest
 from fikit import protocol
 from fikit.protocol import ClearProfiles, Done, Failure, Kill, Pause, Show, Wait
@@ -63,6 +66,28 @@ def test_daemon_not_reachable(fikitctl: Fikitctl, tmp_path: Path) -> None:
     assert fikitctl("-H", str(tmp_path / "nothing"), "ps").code == 3
 
 
+def test_another_service_s_socket(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    """As FIKIT_SOCKET=/run/docker.sock: its answer was told as a daemon that went away."""
+    place = tmp_path / "other"
+    with socket.create_server(str(place), family=socket.AF_UNIX) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                with listener.accept()[0] as peer:
+                    peer.recv(65536)
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        told = fikitctl("ps", "-H", str(place))
+        with pytest.raises(fikit.UnreachableError, match="other is no fikitd"):
+            fikit.connect(socket=place)
+        serving.join()
+    assert told.code == 3
+    assert told.err.startswith(f"fikitctl: what answers at {place} is no fikitd: ")
+    assert told.err.endswith("  hint: choose the daemon's socket with -H or FIKIT_SOCKET\n")
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("show", "--help"), ("completion", "bash")])
 def test_a_reader_that_went_away(arguments: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
@@ -74,8 +99,6 @@ def test_a_reader_that_went_away(arguments: tuple[str, ...]) -> None:
 
 
 def test_socket_of_others(fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     def refuse(*_arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
