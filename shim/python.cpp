@@ -240,7 +240,9 @@ NB_MODULE(_channel, module) {
         .def_ro("size", &DeviceBuffer::size, "In bytes.")
         .def_ro("freed", &DeviceBuffer::freed)
         .def("mark_freed", [](DeviceBuffer& buffer) { buffer.freed = true; });
+    // typing_extensions, as collections.abc has it since Python 3.12 alone; only a type checker looks.
     nb::class_<PinnedMemory>(module, "PinnedMemory", nb::type_slots(PinnedMemory::slots),
+                             nb::sig("class PinnedMemory(typing_extensions.Buffer)"),
                              "Pinned host memory; supports the buffer protocol (numpy.frombuffer).")
         .def("free", &PinnedMemory::free, "Raises BufferError while an array or a memoryview still uses it.")
         .def_prop_ro("size", &PinnedMemory::size, "In bytes.")

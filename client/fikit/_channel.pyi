@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import Buffer
+
 
 class DeviceBuffer:
     """Device memory, as kernel arguments."""
@@ -20,7 +22,7 @@ class DeviceBuffer:
 
     def mark_freed(self) -> None: ...
 
-class PinnedMemory:
+class PinnedMemory(Buffer):
     """Pinned host memory; supports the buffer protocol (numpy.frombuffer)."""
 
     def free(self) -> None:
@@ -65,7 +67,7 @@ class Channel:
         """The asynchronous error that was not reported yet, or 0."""
 
     def deferred_text(self) -> str:
-        """What the asynchronous error reported last meant."""
+        """What the asynchronous error reported last meant; told once."""
 
     def device_attributes(self) -> tuple[int, dict[int, int], int, bytes, str]:
         """(status, attributes, memory in bytes, UUID, name)"""

@@ -95,6 +95,15 @@ def test_the_stub_is_the_modules_own(tmp_path: Path) -> None:
     assert made.read_text() == (PACKAGE / "_channel.pyi").read_text()
 
 
+def test_pinned_memory_is_a_buffer_to_a_type_checker_too() -> None:
+    """Else it refuses Memory.copy_from and memoryview() of what is made for them."""
+    stub = ast.parse((PACKAGE / "_channel.pyi").read_text())
+    bases = {
+        each.name: [*map(ast.unparse, each.bases)] for each in stub.body if isinstance(each, ast.ClassDef)
+    }
+    assert [base.rpartition(".")[2] for base in bases["PinnedMemory"]] == ["Buffer"]
+
+
 BENEATH = {
     "core", "attempt", "allocate_address", "create_stream", "create_event", "blocking", "give_up",
     "compile_source", "load_compiled",
