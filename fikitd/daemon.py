@@ -15,7 +15,7 @@ from fikitd import __version__
 from fikitd.configuration import Allowance, Configuration, allowance
 from fikitd.device import DeviceSpec, Reading, reading
 from fikitd.directories import Directories
-from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted, QuotaReached
+from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted, QuotaReached, RequestError
 from fikitd.events import Events
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_launch import domain_owner, users_domain
@@ -285,6 +285,21 @@ class Daemon:
             measured=job is not None and job.measured,
             session=session,
         )
+
+    def session_refused(self, peer: Peer, request: OpenSession, refusal: RequestError) -> None:
+        """Tell of it: an unmodified program gets an error of CUDA's, which says nothing of why."""
+        job = self.jobs.find(request.job) if request.job else None
+        own = job if job is not None and job.uid == peer.uid else None
+        self.events.tell(
+            "session_refused",
+            uid=peer.uid,
+            tenant=peer.tenant,
+            job=own.job if own else None,
+            code=refusal.code,
+            reason=refusal.message,
+        )
+        if own:
+            self.jobs.session_refused(own, refusal.message)
 
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""

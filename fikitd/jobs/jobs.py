@@ -363,7 +363,7 @@ class Jobs(JobRecords):
             state = (
                 "killed" if job.kill_asked else "lost" if code is None else "failed" if code else "finished"
             )
-        reason = job.reason if job.kill_asked and job.reason else ending.reason
+        reason = (job.kill_asked and job.reason) or ending.reason or job.reason
         ended = {"ended_unix": ending.unix or time.time(), "ended_as": self.next_end()}
         self.keep(job.moved(state, exit_code=code, reason=reason, **ended))
         self.unsaved.add(number)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from fikitd.errors import Unavailable
 from fikitd.jobs.model import Job, checked, job_number
@@ -96,6 +97,12 @@ class JobRecords:
     async def changes(self, job: Job) -> None:
         """Return once the job has changed after this call."""
         await self._changed.setdefault(job.number, trio.Event()).wait()
+
+    def session_refused(self, job: Job, why: str) -> None:
+        """To its program that is an error of CUDA's, which says nothing of it."""
+        if job.runs and not job.kill_asked:
+            self.keep(replace(job, reason=f"a session was refused: {why}"), quietly=True)
+            self.unsaved.add(job.number)
 
     def keep(self, job: Job, quietly: bool = False) -> None:
         """Remember a job as it is now; ``quietly``: nobody who waits for a change needs to look."""

@@ -31,6 +31,7 @@ EventKind = Literal[
     "job_priority",
     "job_ended",
     "session_opened",
+    "session_refused",
     "session_taken_over",
     "session_paused",
     "session_resumed",

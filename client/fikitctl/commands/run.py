@@ -23,6 +23,8 @@ from fikit.protocol import (
     Sessions,
     Submit,
     Submitted,
+    Wait,
+    Waited,
 )
 
 from fikitctl.failures import CommandError, ExitCode
@@ -112,6 +114,8 @@ def run_job(invocation: Invocation, request: Submit) -> Ended:
         try:
             if not _answered(control, reports):
                 _tell_successor(control.path, report)
+            elif reason := _reason(control, job):
+                note(reason)
         except (OSError, ProtocolError, RefusedError) as error:
             note(f"the daemon did not take the job's end: {error}")
     return Ended(job, exit_code, status == -signal.SIGINT, child.had_terminal)
@@ -173,6 +177,15 @@ def _answered(control: Connection, reports: Mapping[str, int | None]) -> bool:
     except ConnectionError:
         return False
     return True
+
+
+def _reason(control: Connection, job: str) -> str:
+    """Why it was killed, or was refused a session, which to its program is a signal or an error of CUDA's."""
+    try:
+        waited: Waited = control.request(Wait(job=job, wait_ms=0), timeout=_ANSWER_SECONDS)
+    except (OSError, RefusedError):
+        return ""
+    return waited.job.reason
 
 
 def _tell_successor(path: Path, report: Request) -> None:

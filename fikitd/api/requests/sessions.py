@@ -5,7 +5,7 @@ from __future__ import annotations
 from fikit.protocol import OpenSession, SessionOpened
 
 from fikitd.api.registry import Caller, Handed, handles
-from fikitd.errors import InvalidRequest
+from fikitd.errors import InvalidRequest, RequestError
 from fikitd.scarcity import SCARCE
 from fikitd.wire import close_all
 
@@ -23,6 +23,9 @@ async def open_session(caller: Caller, request: OpenSession) -> Handed:
         opening = caller.daemon.decide(caller.peer, request)
         caller.turn.give_back()  # an executor may have to be started, and its number is limited
         session, descriptors = await caller.daemon.sessions.open(opening, pidfd)
+    except RequestError as refusal:
+        caller.daemon.session_refused(caller.peer, request, refusal)
+        raise
     finally:
         close_all([pidfd])
     described = session.executor.description

@@ -47,6 +47,7 @@ def admitting(daemon: Daemon) -> Iterator[Daemon]:
         Submit: Submitted(job=JOB, environment={"FIKIT_JOB": "job-1"}),
         JobStarted: Done(),
         JobFinished: Done(),
+        protocol.Wait: protocol.Waited(job=JOB),
     }
     return daemon
 
@@ -55,6 +56,15 @@ def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*START, *command], capture_output=True, text=True, timeout=30, check=False, **options
     )
+
+
+def test_what_the_command_itself_cannot_know_of_its_end_is_told(admitting: Daemon) -> None:
+    """Of a session that was refused it has an error of CUDA's, of kill a signal."""
+    refused = msgspec.structs.replace(JOB, reason="a session was refused: you have 2 sessions")
+    admitting.script[protocol.Wait] = protocol.Waited(job=refused)
+    for code in (0, 3):  # a program may go on without a GPU
+        told = run("sh", "-c", f"exit {code}")
+        assert (told.returncode, told.stderr) == (code, f"fikitctl: {refused.reason}\n")
 
 
 def test_a_job_whose_identifier_cannot_be_printed_is_told_of(admitting: Daemon) -> None:

@@ -1,0 +1,53 @@
+"""A session that is refused: its program has no more than an error of CUDA's, so others tell why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+from tests.integration.test_daemon_jobs import submit, wait_for
+
+
+def running(client: Client, script: str) -> str:
+    """A job of it that runs."""
+    job: str = client.ask(submit(script)).job.job
+    while client.ask(p.Show(target=job)).job.state != "running":
+        pass
+    return job
+
+
+def refused(events: Client) -> Any:
+    """The next refusal that is told of."""
+    while (event := events.receive()[1]).kind != "session_refused":
+        pass
+    return event
+
+
+@pytest.mark.shares_daemon
+def test_it_is_told_of_where_its_job_is_looked_at(daemon: Daemon, client: Client) -> None:
+    events = daemon.client()
+    events.subscribe()
+    job = running(client, "exec sleep 1000")
+    why = client.ask(p.OpenSession(name="refused", job=job, gpu=7)).message
+    told = refused(events)
+    assert (told.job, told.detail) == (job, {"code": "not_found", "reason": why})
+    assert client.ask(p.Show(target=job)).job.reason == f"a session was refused: {why}"
+    assert client.ask(p.OpenSession(name="of no job", gpu=7)).code == "not_found"
+    assert refused(events).job is None
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+    assert wait_for(client, job).reason.startswith("killed by ")
+
+
+@pytest.mark.shares_daemon
+def test_a_job_that_fails_says_so(client: Client, tmp_path: Path) -> None:
+    os.mkfifo(end := tmp_path / "end")
+    job = running(client, f"read code < {end}; exit $code")
+    why = client.ask(p.OpenSession(name="refused", job=job, gpu=7)).message
+    end.write_text("3\n")
+    done = wait_for(client, job)
+    assert (done.state, done.exit_code, done.reason) == ("failed", 3, f"a session was refused: {why}")
