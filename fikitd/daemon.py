@@ -93,6 +93,7 @@ class Daemon:
             allowance(self.configuration, each.tenant, str(each.uid)).weight
         )
         self.traces = Traces(self.supervisor, self.sessions)
+        self.sessions.on_lost = self._session_lost
         self.sessions.on_serving = [self._heed_jobs, self.profiles.load_into, self.traces.serving]
         self.sessions.on_stopping = [self.profiles.collect_from]
         processes = JobProcesses(self.directories.state / "jobs")
@@ -299,7 +300,11 @@ class Daemon:
             reason=refusal.message,
         )
         if own:
-            self.jobs.session_refused(own, refusal.message)
+            self.jobs.note(own, f"a session was refused: {refusal.message}")
+
+    def _session_lost(self, session: Session) -> None:
+        if session.job and (job := self.jobs.find(session.job)) is not None:
+            self.jobs.note(job, f"{session.session} ended: {session.reason}")
 
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""

@@ -56,6 +56,8 @@ class Session:
     state: Literal["running", "paused", "ending", "ended"] = "running"
     usage: Usage = field(default_factory=Usage)
     usage_unix: float = field(default_factory=time.time)
+    reason: str = ""
+    """Why it ended, unless as usual."""
     gate: GateStatistics = field(default_factory=GateStatistics)
     gate_before: GateStatistics = field(default_factory=GateStatistics)
     """When this daemon came to know it."""
@@ -100,6 +102,7 @@ class Session:
             overdue_ns=self.overdue_ns,
             usage=self.usage,
             usage_unix=self.usage_unix,
+            reason=self.reason,
         )
 
     def gated(self) -> Gated:

@@ -62,6 +62,8 @@ class Sessions:
         self.weight_of: Callable[[Session], float] = lambda session: session.weight
         """As the configuration has it now."""
         self.on_opened: Callable[[Session], None] = lambda session: None
+        self.on_lost: Callable[[Session], None] = lambda session: None
+        """A session is over, and its program did not end it."""
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
         self.on_room: Callable[[], None] = lambda: None
@@ -324,7 +326,10 @@ class Sessions:
         while len(self._ended) > REMEMBERED_SESSIONS:
             self._ended.popitem(last=False)
         as_usual = error in (0, DEINITIALIZED)
+        session.reason = "" if as_usual else reason
         self._tell("session_ended", session, reason=reason, error=error, warning=not as_usual)
+        if not as_usual:
+            self.on_lost(session)
         self.on_closed(session.session, session.job, session.usage)
 
     def _tell(self, kind: EventKind, session: Session, **detail: Any) -> None:

@@ -98,10 +98,10 @@ class JobRecords:
         """Return once the job has changed after this call."""
         await self._changed.setdefault(job.number, trio.Event()).wait()
 
-    def session_refused(self, job: Job, why: str) -> None:
-        """To its program that is an error of CUDA's, which says nothing of it."""
+    def note(self, job: Job, reason: str) -> None:
+        """What became of a session of its: its program has an error of CUDA's, which does not tell."""
         if job.runs and not job.kill_asked:
-            self.keep(replace(job, reason=f"a session was refused: {why}"), quietly=True)
+            self.keep(replace(job, reason=reason), quietly=True)
             self.unsaved.add(job.number)
 
     def keep(self, job: Job, quietly: bool = False) -> None:

@@ -31,7 +31,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     """The command's own code; 128 + signal when a signal ended it."""
     reason: str
-    """Why it is queued, failed, killed or lost, or why a session of its was refused; empty otherwise."""
+    """Why it is queued, failed, killed or lost, or what became of a session of its: refused, or lost."""
     submitted_unix: float
     started_unix: float | None
     ended_unix: float | None

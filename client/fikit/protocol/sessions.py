@@ -36,6 +36,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     usage: Usage
     usage_unix: float = 0.0
     """When its usage was that: executors tell with each heartbeat."""
+    reason: str = ""
+    """Why it ended; empty where its program ended it."""
 
 
 class OpenSession(Request, tag="open_session", frozen=True):

@@ -170,6 +170,7 @@ def _session_pairs(session: SessionRecord) -> list[tuple[str, str]]:
         ("job", session.job or ""),
         ("pid", str(session.pid)),
         ("state", session.state),
+        ("reason", session.reason),
         ("priority", priority_name(session.priority)),
         ("gpu", str(session.gpu)),
         ("executor", session.executor),

@@ -1,4 +1,4 @@
-"""A session that is refused: its program has no more than an error of CUDA's, so others tell why."""
+"""A session that is refused, or lost: its program has an error of CUDA's, so others tell why."""
 
 from __future__ import annotations
 
@@ -51,3 +51,30 @@ def test_a_job_that_fails_says_so(client: Client, tmp_path: Path) -> None:
     end.write_text("3\n")
     done = wait_for(client, job)
     assert (done.state, done.exit_code, done.reason) == ("failed", 3, f"a session was refused: {why}")
+
+
+@pytest.mark.shares_daemon
+def test_why_a_session_was_lost_is_told_of_it_and_its_job(client: Client, tmp_path: Path) -> None:
+    """As of all in a context, whoever's kernel it was that ended it."""
+    os.mkfifo(end := tmp_path / "end")
+    job = running(client, f"read code < {end}; exit $code")
+    session = client.ask(p.OpenSession(name="lost", job=job)).session
+    assert client.ask(p.Kill(target=session)) == p.Done()
+    while not (shown := client.ask(p.Show(target=session)).session).reason:
+        pass
+    assert shown.state == "ended"
+    assert client.ask(p.Show(target=job)).job.reason == f"{session} ended: {shown.reason}"
+    end.write_text("3\n")
+    assert wait_for(client, job).reason == f"{session} ended: {shown.reason}"
+
+
+@pytest.mark.shares_daemon
+def test_a_session_that_its_program_ends_has_no_reason_to_tell(client: Client) -> None:
+    job = running(client, "exec sleep 1000")
+    session = client.ask(p.OpenSession(name="done", job=job)).session
+    os.close(client.descriptors.pop())
+    while client.ask(p.Show(target=session)).session.state != "ended":
+        pass
+    assert client.ask(p.Show(target=session)).session.reason == ""
+    assert client.ask(p.Show(target=job)).job.reason == ""
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
