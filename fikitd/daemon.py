@@ -369,6 +369,7 @@ class Daemon:
             utilization_percent=now.utilization_percent,
             temperature_celsius=now.temperature_celsius,
             power_watts=now.power_watts,
+            failing=device.index in self.supervisor.failing,
         )
 
 

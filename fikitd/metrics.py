@@ -116,6 +116,10 @@ REFUSALS: Final = ("fikit_refused_operations", "Operations that had to wait at t
 SESSIONS: Final = ("fikit_sessions", "Sessions.")
 JOBS: Final = ("fikit_jobs", "Jobs, by state.")
 EXECUTORS: Final = ("fikit_executors", "Executors.")
+FAILING: Final = (
+    "fikit_gpu_failing",
+    "Whether the GPU's latest executor has failed and none has started since.",
+)
 EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "How long executors had work in flight, added up.")
 
 Key = tuple[int, int]
@@ -185,6 +189,7 @@ class State(Collector):
 
     def _executors(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(*EXECUTORS, labels=["gpu"])
+        failing = GaugeMetricFamily(*FAILING, labels=["gpu"])
         busy = CounterMetricFamily(*EXECUTOR_BUSY, labels=["gpu"])
         nanoseconds = self._daemon.accounts.busy_ns.copy()
         for each in self._daemon.supervisor.executors.values():
@@ -192,9 +197,11 @@ class State(Collector):
         for index in self._daemon.devices:
             serving = [each for each in self._daemon.supervisor.on(index) if self._sees(each.uid)]
             family.add_metric([str(index)], len(serving))
+            failing.add_metric([str(index)], index in self._daemon.supervisor.failing)
             seen = [ns for (uid, gpu), ns in nanoseconds.items() if gpu == index and self._sees(uid)]
             busy.add_metric([str(index)], sum(seen) / NANOSECONDS)
         yield family
+        yield failing
         yield busy
 
 

@@ -202,6 +202,8 @@ def test_jobs_wait_for_a_gpu_where_no_executor_starts(stopped_daemon: Daemon, br
         while (now := client.ask(p.Show(target=job)).job).reason == "" and now.state == "queued":
             pass
         assert (now.state, now.reason) == ("queued", "no executor starts on GPU 1")
+    assert [each.failing for each in client.ask(p.GetStatus()).gpus] == [False, True]
+    assert 'fikit_gpu_failing{gpu="1"} 1.0' in client.ask(p.ReadMetrics()).text
     finding = next(each for each in client.ask(p.Doctor()).checks if each.name == "gpu 1")
     assert (finding.ok, finding.detail.endswith("did not start: its process has ended\n  it is lost")) == (
         False,
@@ -210,6 +212,8 @@ def test_jobs_wait_for_a_gpu_where_no_executor_starts(stopped_daemon: Daemon, br
     broken.unlink()
     for job in waits:
         until(events, kind="job_started", job=job)
+    assert not any(each.failing for each in client.ask(p.GetStatus()).gpus)
+    assert 'fikit_gpu_failing{gpu="1"} 0.0' in client.ask(p.ReadMetrics()).text
 
 
 def test_what_fails_for_once_is_tried_again_at_once(stopped_daemon: Daemon, broken: Path) -> None:

@@ -25,6 +25,8 @@ class GpuRecord(Struct, frozen=True, kw_only=True):
     utilization_percent: int | None = None
     temperature_celsius: int | None = None
     power_watts: float | None = None
+    failing: bool = False
+    """Its latest executor has failed, and none has started since."""
 
 
 class ListGpus(Request, tag="list_gpus", frozen=True):

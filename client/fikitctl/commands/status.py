@@ -36,8 +36,11 @@ def _memory(gpu: GpuRecord) -> str:
 
 
 def state_text(reply: Status) -> str:
-    """Whether it takes work, or why it does not."""
-    return "accepting work" if reply.draining is None else f"draining: {reply.draining or 'no reason given'}"
+    """Whether it takes work, or why it does not, and where it cannot."""
+    draining = None if reply.draining is None else f"draining: {reply.draining or 'no reason given'}"
+    failing = ", ".join(str(gpu.index) for gpu in reply.gpus if gpu.failing)
+    broken = f"; no executor starts on GPU {failing} ('fikitctl doctor' tells why)" if failing else ""
+    return f"{draining or 'accepting work'}{broken}"
 
 
 def status_text(reply: Status) -> str:

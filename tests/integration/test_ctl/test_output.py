@@ -259,6 +259,10 @@ def test_a_bare_command_is_status(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert fikitctl() == (0, STATUS, "")
     assert fikitctl("status") == (0, STATUS, "")
     assert msgspec.json.decode(fikitctl("--json").out, type=protocol.Status) == status
+    lost = msgspec.structs.replace(status, draining=None, gpus=[msgspec.structs.replace(GPU, failing=True)])
+    daemon.script[protocol.GetStatus] = lost
+    state = "accepting work; no executor starts on GPU 0 ('fikitctl doctor' tells why)"
+    assert f"state     {state}\n" in fikitctl().out
     daemon.script[ListSessions] = Sessions(sessions=[SESSION])
     looks = fikitctl("top", "--json", "-n", "2", "--interval", "50ms").out.splitlines()
     assert [json.loads(look)["status"]["pid"] for look in looks] == [77, 77]
