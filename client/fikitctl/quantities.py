@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
+from click.shell_completion import CompletionItem
 
 _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -126,9 +127,11 @@ else:  # generic since click 8.4 only
 class _Parsed(Parameter):
     """A click type made of a parsing function that raises ValueError."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any], words: Sequence[str] = ()) -> None:
         self.name = name
         self._parse = parse
+        self._words = words
+        """What shells offer of it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The parsed value; a usage error where it does not parse."""
@@ -139,16 +142,22 @@ class _Parsed(Parameter):
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The words that it begins."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
 
 SIZE: Final = _Parsed("size", parse_size)
 OUTPUT_LIMIT: Final = _Parsed("size", parse_output_limit)
 DURATION: Final = _Parsed("duration", parse_duration)
-PRIORITY: Final = _Parsed("priority", parse_priority)
+PRIORITY: Final = _Parsed("priority", parse_priority, ("high", "normal", "low"))
 GRACE: Final = _Parsed("duration", parse_grace)
 NAME: Final = _Parsed("text", parse_name)
 GPU: Final = _Parsed("gpu", parse_gpu)
-GPUS: Final = _Parsed("gpus", parse_gpus)
-SIGNAL: Final = _Parsed("signal", parse_signal)
+GPUS: Final = _Parsed("gpus", parse_gpus, ("all",))
+SIGNAL: Final = _Parsed("signal", parse_signal, [each.name.removeprefix("SIG") for each in signals.Signals])
 
 
 def size_text(count: int) -> str:

@@ -41,6 +41,10 @@ def layout_options(columns: Sequence[Column]) -> Callable[[Callable[..., Any]], 
     def names_of(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
         return None if value is None else column_names(columns, value)
 
+    def offered(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{column.name}" for column in columns if column.name.startswith(last)]
+
     def take(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_layout(**given: Any) -> Any:
@@ -49,7 +53,14 @@ def layout_options(columns: Sequence[Column]) -> Callable[[Callable[..., Any]], 
 
         text = f"Columns to print, in full: {','.join(column.name for column in columns[:3])}."
         options = (
-            click.option("--format", "names", metavar="COLUMNS", callback=names_of, help=text),
+            click.option(
+                "--format",
+                "names",
+                metavar="COLUMNS",
+                callback=names_of,
+                shell_complete=offered,
+                help=text,
+            ),
             click.option("--no-header", is_flag=True, help="Leave the column names out."),
             click.option("-q", "--quiet", is_flag=True, help="Print identifiers only."),
         )

@@ -33,20 +33,21 @@ def known_jobs(control: Connection, *, ended: bool = True) -> list[JobRecord]:
             return found
 
 
-def _known(ctx: click.Context, sessions: bool, ended: bool) -> list[tuple[str, str]]:
+def _known(ctx: click.Context, jobs: bool, sessions: bool, ended: bool) -> list[tuple[str, str]]:
     from fikit.protocol import ListSessions
 
     invocation = ctx.ensure_object(Invocation)
     with invocation.deadline(_COMPLETION_SECONDS), invocation.connected() as control:
-        known = [(job.job, job.name) for job in known_jobs(control, ended=ended)]
+        known = [(job.job, job.name) for job in known_jobs(control, ended=ended)] if jobs else []
         if sessions:
             known += [(one.session, one.name) for one in control.request(ListSessions()).sessions]
     return known
 
 
 class _Target(Parameter):
-    def __init__(self, name: str, *, sessions: bool, ended: bool = True) -> None:
+    def __init__(self, name: str, *, jobs: bool = True, sessions: bool, ended: bool = True) -> None:
         self.name = name
+        self._jobs = jobs
         self._sessions = sessions
         self._ended = ended
 
@@ -63,7 +64,7 @@ class _Target(Parameter):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         try:
-            known = _known(ctx, self._sessions, self._ended)
+            known = _known(ctx, self._jobs, self._sessions, self._ended)
         except CommandError:
             return []
         return [
@@ -72,6 +73,7 @@ class _Target(Parameter):
 
 
 JOB: Final = _Target("job", sessions=False)
+SESSION: Final = _Target("session", jobs=False, sessions=True)
 TARGET: Final = _Target("target", sessions=True)
 CURRENT: Final = _Target("target", sessions=True, ended=False)
 """For what can be done to those alone that are not over."""

@@ -32,6 +32,7 @@ def shared_options() -> list[click.Parameter]:
     return [
         click.Option(
             ["-H", "--socket"],
+            type=click.Path(),
             metavar="PATH",
             expose_value=False,
             callback=_remember("socket"),

@@ -113,6 +113,21 @@ def test_bash_takes_the_script_and_completes_a_verb() -> None:
     assert completed("fikitctl und") == ["plain,undrain"]
 
 
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("priority n", ["plain,normal"]),
+        ("run --priority h", ["plain,high"]),
+        ("submit -g a", ["plain,all"]),
+        ("kill -s US", ["plain,USR1", "plain,USR2"]),
+        ("ps --format id,st", ["plain,id,state"]),
+        ("ps -H /t", ["file,/t"]),
+    ],
+)
+def test_what_an_option_takes_is_completed(line: str, offered: list[str]) -> None:
+    assert completed(f"fikitctl {line}") == offered
+
+
 @pytest.mark.parametrize("verb", ["run", "submit", "profile measure", "doctor"])
 def test_the_words_of_a_command_are_completed_as_files(verb: str) -> None:
     assert completed(f"fikitctl {verb} -- python tra") == ["file,tra"]

@@ -12,7 +12,7 @@ from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
 from fikitctl.quantities import duration_text
 from fikitctl.tables import PLAIN, Column, sheet, table
-from fikitctl.targets import CURRENT
+from fikitctl.targets import SESSION
 from fikitctl.verb import Verb
 
 _REASONS: Final = {
@@ -141,7 +141,7 @@ def gate_columns() -> list[Column]:
 
 
 @click.command(cls=Verb, examples=["fikitctl explain s-1f0e9c0a11", "fikitctl explain s-1f0e9c0a11 --json"])
-@click.argument("session", type=CURRENT)
+@click.argument("session", type=SESSION)
 @click.pass_obj
 def explain(invocation: Invocation, session: str) -> None:
     """Tell how the gate treated SESSION.

@@ -487,6 +487,10 @@ def test_identifiers_are_completed(
     with pytest.raises(SystemExit):
         fikitctl()
     assert capfd.readouterr().out.split() == ["plain,job-1", "plain,job-2"]
+    monkeypatch.setenv("COMP_WORDS", "fikitctl explain ")  # which takes no job
+    with pytest.raises(SystemExit):
+        fikitctl()
+    assert capfd.readouterr().out.split() == ["plain,session-1", "plain,session-2"]
     monkeypatch.setenv("FIKIT_SOCKET", "/nonexistent/socket")
     with pytest.raises(SystemExit):
         fikitctl()
