@@ -175,7 +175,11 @@ def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tup
     own = ask.allowance.memory_limit_bytes
     mine = sum(claim.reserved_bytes for claim in here if claim.uid == ask.uid)
     if own and ask.memory_bytes and mine + ask.memory_bytes > own:
-        raise QuotaReached(f"you have reserved {size(mine)} of your {size(own)} on GPU {device.index}")
+        raise QuotaReached(
+            f"you have reserved {size(mine)} of your {size(own)} on GPU {device.index},"
+            f" {size(ask.memory_bytes)} were asked for",
+            "wait until others of yours end, or ask for less",
+        )
     sessions = sum(claim.sessions for claim in here)
     if sessions >= limits.max_sessions:
         raise MachineFull(f"GPU {device.index} has {sessions} sessions, the most it may have")

@@ -118,7 +118,8 @@ def test_memory_limit() -> None:
         with pytest.raises(QuotaReached) as refused:
             memory_limit(ask(9 * GIB, allowed=allowed), gpu(0))
         assert refused.value.hint.endswith(hint)
-    with pytest.raises(QuotaReached, match="reserved"):
+    reserved = "^you have reserved 1 GiB of your 2 GiB on GPU 0, 2 GiB were asked for$"
+    with pytest.raises(QuotaReached, match=reserved):
         place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS, SERVED)
 
 
