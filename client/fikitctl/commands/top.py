@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -132,7 +134,7 @@ def top(invocation: Invocation, interval: float, count: int | None, once: bool) 
     with invocation.connected() as control:
         sampler = _Sampler(control)
         if drawn:
-            _draw(sampler, interval, looks, pause)
+            _draw(sampler, interval, looks)
             return
         while looks is None or looks > 0:
             pause.wait(max(interval, 0.05))
@@ -153,14 +155,33 @@ def _rate_record(rate: Rate) -> dict[str, Any]:
     return rate._asdict()
 
 
-def _draw(sampler: _Sampler, interval: float, looks: int | None, pause: threading.Event) -> None:
+_SUSPEND: Final = {signal.SIGTSTP}
+"""Ctrl-Z: the shell gets the terminal as it was, with a cursor."""
+
+
+@contextmanager
+def _held_back(signals: set[signal.Signals]) -> Iterator[None]:
+    """They wait to be asked for."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _draw(sampler: _Sampler, interval: float, looks: int | None) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(no_color="NO_COLOR" in os.environ)
     ended = handled(leave, signal.SIGTERM, signal.SIGHUP)  # the terminal is given back as it was
-    with ended, Live(console=console, screen=True, auto_refresh=False) as live:
+    with ended, _held_back(_SUSPEND), Live(console=console, screen=True, auto_refresh=False) as live:
         while looks is None or looks > 0:
             live.update(_screen(*sampler.look(), console.width), refresh=True)
-            pause.wait(max(interval, 0.05))
+            if signal.sigtimedwait(_SUSPEND, max(interval, 0.05)):
+                live.stop()
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SUSPEND)
+                os.kill(os.getpid(), signal.SIGTSTP)  # until we are continued
+                signal.pthread_sigmask(signal.SIG_BLOCK, _SUSPEND)
+                live.start()
             looks = None if looks is None else looks - 1

@@ -148,3 +148,23 @@ def test_who_goes_on_after_a_hangup_does(daemon: Daemon, on_terminal: Any) -> No
     screen.read_until(b"session-1")
     screen.process.terminate()
     assert screen.process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_ctrl_z_gives_the_terminal_to_the_shell_as_it_was(daemon: Daemon, on_terminal: Any) -> None:
+    """It was left on the other screen, without a cursor."""
+    daemon.script |= {
+        protocol.GetStatus: STATUS,
+        protocol.ListSessions: protocol.Sessions(sessions=[SESSION]),
+    }
+    shell = ["bash", "-mc", '"$@"; echo "then $?"; fg', "bash"]
+    screen = on_terminal("top", "-i", "20s", shell=shell, TERM="xterm-256color", COLUMNS="150", LINES="40")
+    screen.read_until(b"session-1")
+    os.write(screen.terminal, b"\x1a")
+    seen = b""
+    while b"then 148" not in seen:
+        seen += os.read(screen.terminal, 4096)
+    assert seen.rindex(b"\x1b[?1049l") < seen.index(b"then 148")
+    assert seen.rindex(b"\x1b[?25h") < seen.index(b"then 148")
+    screen.read_until(b"session-1")  # it draws again
+    os.write(screen.terminal, b"\x03")
+    screen.read_until(b"\x1b[?1049l")
