@@ -37,6 +37,7 @@ from fikitd.traces import Traces
 HIGHEST: Final = 0
 DRAIN_SETTING: Final = "drain_reason"
 ENDS: Final = "the daemon is ending"
+REFUSAL_SECONDS: Final = 1.0
 OTHERS_FIRST: Final = "others that wait for room come before it"
 
 
@@ -68,6 +69,8 @@ class Daemon:
     """The drain after SIGTERM is over: executors are being stopped."""
     version: str = __version__
     started_at: float = field(default_factory=time.monotonic)
+    refusals: dict[tuple[int, str | None], float] = field(default_factory=dict)
+    """When a user, or a job of his, was refused a session of which was told."""
 
     def __post_init__(self) -> None:
         logs = self.directories.state / "logs"
@@ -288,19 +291,27 @@ class Daemon:
         )
 
     def session_refused(self, peer: Peer, request: OpenSession, refusal: RequestError) -> None:
-        """Tell of it: an unmodified program gets an error of CUDA's, which says nothing of why."""
+        """Tell of it: an unmodified program gets an error of CUDA's, which says nothing of why.
+
+        Once in a while: a program may ask without pause, and each is a line of the log.
+        """
         job = self.jobs.find(request.job) if request.job else None
         own = job if job is not None and job.uid == peer.uid else None
+        if own:
+            self.jobs.note(own, f"a session was refused: {refusal.message}")
+        now, whose = trio.current_time(), (peer.uid, own.job if own else None)
+        self.refusals = {each: at for each, at in self.refusals.items() if now - at < REFUSAL_SECONDS}
+        if whose in self.refusals:
+            return
+        self.refusals[whose] = now
         self.events.tell(
             "session_refused",
             uid=peer.uid,
             tenant=peer.tenant,
-            job=own.job if own else None,
+            job=whose[1],
             code=refusal.code,
             reason=refusal.message,
         )
-        if own:
-            self.jobs.note(own, f"a session was refused: {refusal.message}")
 
     def _session_lost(self, session: Session) -> None:
         if session.job and (job := self.jobs.find(session.job)) is not None:

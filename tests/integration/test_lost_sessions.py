@@ -44,6 +44,20 @@ def test_it_is_told_of_where_its_job_is_looked_at(daemon: Daemon, client: Client
 
 
 @pytest.mark.shares_daemon
+def test_who_asks_without_pause_does_not_fill_the_log(daemon: Daemon, client: Client) -> None:
+    events = daemon.client()
+    events.subscribe()
+    job = running(client, "exec sleep 1000")
+    for _ in range(50):
+        assert client.ask(p.OpenSession(name="refused", job=job, gpu=7)).code == "not_found"
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+    kinds = []
+    while (event := events.receive()[1]).kind != "job_ended" or event.job != job:
+        kinds.append(event.kind)
+    assert 1 <= kinds.count("session_refused") < 50
+
+
+@pytest.mark.shares_daemon
 def test_a_job_that_fails_says_so(client: Client, tmp_path: Path) -> None:
     os.mkfifo(end := tmp_path / "end")
     job = running(client, f"read code < {end}; exit $code")
