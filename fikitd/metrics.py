@@ -101,7 +101,11 @@ GATE_COUNTERS: Final = {
         NANOSECONDS,
         "Sum of the delays of high-priority work by this tenant's gated work.",
     ),
-    "fikit_measured_launches": ("measured", 1, "Launches measured by timing events."),
+    "fikit_measured_launches": (
+        "measured",
+        1,
+        "Operations measured by timing events: some launches, and all that a trace records.",
+    ),
     "fikit_measuring_seconds": ("measuring_ns", NANOSECONDS, "Device time that measuring added."),
 }
 GATE_GAUGES: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from fikit.protocol import Explained, Gated, GateStatistics, SessionRecord, Usage
-from fikitctl.commands.explain import gated_pairs, high_pairs, idle_pairs
+from fikitctl.commands.explain import gated_pairs, high_pairs, idle_pairs, measuring_text
 from fikitctl.invocation import Invocation
 from fikitctl.main import call
 
@@ -57,6 +57,12 @@ def test_a_session_that_did_nothing_has_no_shares() -> None:
     told = dict([*high_pairs(GateStatistics()), *idle_pairs(GateStatistics())])
     assert told["  filled"] == told["idle"] == "0"
     assert told["delays"] == "none"
+
+
+def test_what_is_measured_may_be_no_launch() -> None:
+    """A trace measures copies and fills, too: of a session with no launch it told of thousands."""
+    assert measuring_text(GateStatistics(measured=3, measuring_ns=2000)) == "3 operations, 2.0us added"
+    assert measuring_text(GateStatistics()) == ""
 
 
 def test_reasons_come_by_how_often() -> None:

@@ -78,5 +78,6 @@ class GateStatistics(Struct, frozen=True, kw_only=True):
     caused_delay_ns: Count = 0
     caused_worst_delay_ns: Count = 0
     measured: Count = 0
-    """Launches measured by timing events, which add ``measuring_ns`` in all."""
+    """Operations measured by timing events, which add ``measuring_ns`` in all: some launches, and all that a
+    trace records."""
     measuring_ns: Count = 0

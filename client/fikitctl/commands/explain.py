@@ -64,8 +64,8 @@ def caused_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
 
 
 def measuring_text(gate: GateStatistics) -> str:
-    """What measuring launches cost."""
-    return f"{gate.measured} launches, {time_text(gate.measuring_ns)} added" if gate.measured else ""
+    """What measuring operations cost: some launches, and all that a trace records."""
+    return f"{gate.measured} operations, {time_text(gate.measuring_ns)} added" if gate.measured else ""
 
 
 def high_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
