@@ -327,7 +327,8 @@ class Sessions:
             self._ended.popitem(last=False)
         as_usual = error in (0, DEINITIALIZED)
         session.reason = "" if as_usual else reason
-        self._tell("session_ended", session, reason=reason, error=error, warning=not as_usual)
+        failed = {} if as_usual else {"error": error, "warning": True}
+        self._tell("session_ended", session, reason=reason, **failed)
         if not as_usual:
             self.on_lost(session)
         self.on_closed(session.session, session.job, session.usage)

@@ -83,12 +83,17 @@ def test_why_a_session_was_lost_is_told_of_it_and_its_job(client: Client, tmp_pa
 
 
 @pytest.mark.shares_daemon
-def test_a_session_that_its_program_ends_has_no_reason_to_tell(client: Client) -> None:
+def test_a_session_that_its_program_ends_has_no_reason_to_tell(daemon: Daemon, client: Client) -> None:
+    events = daemon.client()
+    events.subscribe()
     job = running(client, "exec sleep 1000")
     session = client.ask(p.OpenSession(name="done", job=job)).session
     os.close(client.descriptors.pop())
     while client.ask(p.Show(target=session)).session.state != "ended":
         pass
+    while (event := events.receive()[1]).kind != "session_ended" or event.session != session:
+        pass
+    assert "error" not in event.detail  # it was told of number 4
     assert client.ask(p.Show(target=session)).session.reason == ""
     assert client.ask(p.Show(target=job)).job.reason == ""
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
