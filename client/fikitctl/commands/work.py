@@ -22,7 +22,7 @@ from fikitctl.invocation import Invocation
 from fikitctl.output import moment, print_json
 from fikitctl.quantities import duration_text, size_text
 from fikitctl.tables import Column, Layout, layout_options, sheet, table
-from fikitctl.targets import TARGET, known_jobs
+from fikitctl.targets import TARGET, each, known_jobs
 from fikitctl.verb import Verb
 
 Work = JobRecord | SessionRecord
@@ -199,18 +199,27 @@ def _waiting(session: SessionRecord) -> str:
     cls=Verb,
     examples=[
         "fikitctl show job-12",
-        "fikitctl show s-1f0e9c0a11 --json",
+        "fikitctl show job-12 s-1f0e9c0a11 --json",
         "fikitctl --json show job-12 | jq .usage.gpu_ns",
     ],
 )
-@click.argument("target", type=TARGET)
+@click.argument("targets", type=TARGET, nargs=-1, required=True)
 @click.pass_obj
-def show(invocation: Invocation, target: str) -> None:
-    """Show everything about one job or session."""
-    shown: Shown = invocation.request(Show(target=target))
-    if invocation.as_json:
-        print_json(shown.job or shown.session)
-    elif shown.job is not None:
-        click.echo(sheet(_job_pairs(shown.job)), nl=False)
-    elif shown.session is not None:
-        click.echo(sheet(_session_pairs(shown.session)), nl=False)
+def show(invocation: Invocation, targets: tuple[str, ...]) -> int:
+    """Show everything about jobs or sessions.
+
+    With --json: one object per line.
+    """
+    apart = ""
+
+    def tell(target: str) -> None:
+        nonlocal apart
+        shown: Shown = invocation.request(Show(target=target))
+        if invocation.as_json:
+            print_json(shown.job or shown.session)
+            return
+        pairs = [] if shown.session is None else _session_pairs(shown.session)
+        click.echo(apart + sheet(pairs if shown.job is None else _job_pairs(shown.job)), nl=False)
+        apart = "\n"
+
+    return each(targets, tell, as_json=invocation.as_json)

@@ -22,8 +22,9 @@ from fikit import protocol
 from fikit.protocol import ClearProfiles, Done, Failure, Kill, Pause, Show, Wait
 from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation
+from msgspec import structs
 
-from tests.integration.test_ctl.test_top import GPU
+from tests.integration.test_ctl.test_top import GPU, SESSION
 
 Daemon = Any
 Fikitctl = Any
@@ -318,6 +319,24 @@ def test_a_trace_that_is_ended_while_the_daemon_is_asked_is_written(
     assert (result.code, "stopped early" in result.err) == (0, True)
     assert [ask.stop for ask in daemon.of(protocol.ReadTrace)] == [False, True]
     assert json.loads(file.read_bytes())["otherData"]["operations"] == 0
+
+
+def test_several_are_shown_whatever_becomes_of_one(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    """As the other verbs take several: fikitctl ps -q | xargs fikitctl show."""
+    gone = Failure(code="not_found", message="there is no job or session s-2")
+    daemon.script[Show] = lambda ask: (
+        gone if ask.target == "s-2" else protocol.Shown(session=session(ask.target))
+    )
+
+    def session(name: str) -> protocol.SessionRecord:
+        return structs.replace(SESSION, session=name)
+
+    told = fikitctl("show", "s-1", "s-2", "s-3")
+    assert (told.code, told.err) == (4, "fikitctl: there is no job or session s-2\n")
+    sheets = told.out.split("\n\n")
+    assert [sheet.split("\n", 1)[0].split() for sheet in sheets] == [["session", "s-1"], ["session", "s-3"]]
+    as_json = fikitctl("show", "--json", "s-1", "s-3").out
+    assert [json.loads(line)["session"] for line in as_json.splitlines()] == ["s-1", "s-3"]
 
 
 def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
