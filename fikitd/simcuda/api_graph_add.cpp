@@ -52,18 +52,27 @@ CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const C
     });
 }
 
+// Where the memory is that a node allocates.
+CUresult tell_address(CUgraphNode handle, CUdeviceptr& address) {
+    return with_node(handle, [&](Driver&, GraphNode& node) {
+        address = std::get<AllocateCommand>(node.command).memory->address;
+        return CUDA_SUCCESS;
+    });
+}
+
 CUresult add_any(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data,
                  std::size_t count, CUgraphNodeParams* params) {
-    return add(node, graph, after, data, count,
-               [&](Driver& driver, Graph& into, Command& command) -> CUresult {
-                   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                   Context* context = nullptr;
-                   const CUresult result = current_context(driver, context);
-                   if (result != CUDA_SUCCESS) return result;
-                   if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-                       return read_conditional(driver, into, params->conditional, command);
-                   return read_params(driver, *context, *params, command);
-               });
+    const CUresult result =
+        add(node, graph, after, data, count, [&](Driver& driver, Graph& into, Command& command) -> CUresult {
+            if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            Context* context = nullptr;
+            if (const CUresult none = current_context(driver, context); none != CUDA_SUCCESS) return none;
+            if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+                return read_conditional(driver, into, params->conditional, command);
+            return read_params(driver, *context, *params, command);
+        });
+    const bool allocates = result == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    return allocates ? tell_address(*node, params->alloc.dptr) : result;
 }
 
 }  // namespace
@@ -123,7 +132,8 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgrap
 }
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* params) {
-    return add(node, graph, after, nullptr, count, reader(params));
+    const CUresult result = add(node, graph, after, nullptr, count, reader(params));
+    return result == CUDA_SUCCESS ? tell_address(*node, params->dptr) : result;
 }
 CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                CUdeviceptr address) {

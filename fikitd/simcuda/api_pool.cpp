@@ -104,8 +104,10 @@ CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t 
     const int device = pool.on_host() ? stream.context->device : pool.place();
     command.memory = allocate_graph_memory(driver, device, bytes);
     if (!command.memory) return CUDA_ERROR_OUT_OF_MEMORY;
-    *address = command.memory->address;
-    return capture_command(driver, stream, std::move(command));
+    if (const CUresult result = capture_command(driver, stream, std::move(command)); result != CUDA_SUCCESS)
+        return result;
+    *address = std::get<AllocateCommand>(stream.capture.ends[0].node->command).memory->address;
+    return CUDA_SUCCESS;
 }
 
 bool is_switch(CUmemPool_attribute attribute) {

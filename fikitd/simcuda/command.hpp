@@ -84,6 +84,8 @@ struct GraphAllocation {
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
     int device = 0;
+    std::uint64_t graph = 0;  // whose nodes allocate it, by its id
+    unsigned nodes = 0;       // that do
     bool in_use = false;
     std::shared_ptr<GraphAllocation> itself;  // while in use, and until what may still touch it is over
     bool counted = false;

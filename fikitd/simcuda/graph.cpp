@@ -113,6 +113,34 @@ bool depends_on(const GraphNode& later, const GraphNode& earlier) {
     return false;
 }
 
+namespace {
+
+// Memory of so many bytes that the graph allocates, and frees in all orders before this node: an H200 takes
+// it again. nullptr: there is none.
+std::shared_ptr<GraphAllocation> freed_before(const GraphNode& node, const GraphAllocation& wanted) {
+    std::set<const GraphNode*> seen{&node};
+    std::vector<const GraphNode*> open{&node};
+    std::map<CUdeviceptr, unsigned> frees;
+    while (!open.empty()) {
+        const GraphNode* next = open.back();
+        open.pop_back();
+        if (const auto* free = std::get_if<FreeCommand>(&next->command)) ++frees[free->address];
+        for (const GraphNode::Edge& edge : next->dependencies)
+            if (seen.insert(edge.node).second) open.push_back(edge.node);
+    }
+    for (const GraphNode* earlier : seen) {
+        const auto* allocation = std::get_if<AllocateCommand>(&earlier->command);
+        if (allocation == nullptr || earlier == &node) continue;
+        const GraphAllocation& memory = *allocation->memory;
+        if (memory.graph == node.graph->id && memory.bytes == wanted.bytes &&
+            memory.device == wanted.device && frees[memory.address] == memory.nodes)
+            return allocation->memory;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
 GraphNode& add_node(Driver& driver, Graph& graph, Command command,
                     const std::vector<GraphNode::Edge>& after) {
     auto node = std::make_shared<GraphNode>();
@@ -121,6 +149,11 @@ GraphNode& add_node(Driver& driver, Graph& graph, Command command,
     node->identity = node->original = driver.next_id++;
     node->command = std::move(command);
     for (const GraphNode::Edge& edge : after) connect(*edge.node, *node, edge.data);
+    if (auto* allocation = std::get_if<AllocateCommand>(&node->command)) {
+        allocation->memory->graph = graph.id;
+        if (auto freed = freed_before(*node, *allocation->memory)) allocation->memory = std::move(freed);
+        ++allocation->memory->nodes;
+    }
     graph.nodes.push_back(node);
     driver.nodes.add(node);
     return *node;

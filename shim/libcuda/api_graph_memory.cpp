@@ -20,9 +20,34 @@ GraphMemory* find(uint64_t address) {
     return ranges.find(address, range) && range.address == address ? range.graph : nullptr;
 }
 
-}  // namespace
+// What the node's graph allocates, as much of it, and has freed whenever the node comes; nullptr: nothing.
+GraphMemory* find_freed(const Node& node, const Device& device, uint64_t bytes) {
+    const uint64_t look = new_id();
+    List<Node*> open;
+    const auto add = [&](const Node& later) {
+        for (Node* const before : later.before) {
+            if (before->missing == look) continue;
+            before->missing = look;
+            if (!open.add(before)) return false;
+        }
+        return true;
+    };
+    for (bool whole = add(node); whole && open.size() != 0;) {
+        const Node* const earlier = open.take_last();
+        GraphMemory* const memory = earlier->freed != 0 ? find(earlier->freed) : nullptr;
+        if (memory != nullptr && memory->graph == node.graph->id && memory->device == &device &&
+            memory->bytes == bytes) {
+            memory->frees = memory->looked_at == look ? memory->frees + 1 : 1;
+            memory->looked_at = look;
+            if (memory->frees == memory->nodes) return memory;
+        }
+        whole = add(*earlier);
+    }
+    return nullptr;
+}
 
-GraphMemory* make_graph_memory(Device& device, uint64_t bytes) {
+// nullptr: no memory.
+GraphMemory* make(Device& device, uint64_t bytes) {
     uint64_t at = 0, charged = 0;
     auto* const memory = new (std::nothrow) GraphMemory();
     if (memory == nullptr || process.open(device) != CUDA_SUCCESS ||
@@ -30,7 +55,10 @@ GraphMemory* make_graph_memory(Device& device, uint64_t bytes) {
         delete memory;
         return nullptr;
     }
-    *memory = {&device, at, bytes, 1, 0, false, false};
+    memory->device = &device;
+    memory->address = at;
+    memory->bytes = bytes;
+    memory->references = 1;
     const Range range = {.address = at,
                          .bytes = bytes,
                          .device_address = at,
@@ -44,6 +72,20 @@ GraphMemory* make_graph_memory(Device& device, uint64_t bytes) {
     }
     return memory;
 }
+
+bool allocate(Node& node, Device& device, uint64_t bytes) {
+    node.memory = find_freed(node, device, bytes);
+    if (node.memory != nullptr)
+        node.memory->retain();
+    else
+        node.memory = make(device, bytes);
+    if (node.memory == nullptr) return false;
+    node.memory->graph = node.graph->id;
+    ++node.memory->nodes;
+    return true;
+}
+
+}  // namespace
 
 // What was launched before may still use it: its place goes after that.
 void GraphMemory::release() {
@@ -111,8 +153,7 @@ CUresult set(Node* node, CUDA_MEM_ALLOC_NODE_PARAMS* given) {
         return CUDA_ERROR_INVALID_VALUE;
     Device* const device = process.find_device(given->poolProps.location.id);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    node->memory = make_graph_memory(*device, given->bytesize);
-    if (node->memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!allocate(*node, *device, given->bytesize)) return CUDA_ERROR_OUT_OF_MEMORY;
     given->dptr = node->memory->address;
     return CUDA_SUCCESS;
 }
@@ -126,8 +167,7 @@ CUresult set(Node* node, const CUDA_MEM_FREE_NODE_PARAMS* given) {
 CUresult capture_allocation(uint32_t stream, Device& device, CUdeviceptr* address, size_t bytes) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return captures.add(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, [&](Node& node) {
-        node.memory = make_graph_memory(device, bytes);
-        if (node.memory == nullptr) return false;
+        if (!allocate(node, device, bytes)) return false;
         *address = node.memory->address;
         return true;
     });

@@ -1,6 +1,7 @@
 // Memory that nodes of graphs allocate. It has its address from the node's beginning and keeps its place as
 // long as a node, in a graph, a copy or an instantiated one, may allocate it, or somebody uses it: so a
-// launch allocates nothing, and the executor sees only addresses.
+// launch allocates nothing, and the executor sees only addresses. What a graph frees, in all orders of its
+// nodes, before one of them allocates as much has the same place, as an H200's.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,10 @@ struct GraphMemory {
     Device* device;
     uint64_t address, bytes;
     unsigned references;  // nodes, and one of whoever uses it
+    uint64_t graph;       // whose nodes allocate it, by its id,
+    unsigned nodes;       // how many do,
+    unsigned frees;       // and free it before one that is looked at:
+    uint64_t looked_at;   // by whom
     uint32_t in_use;      // a launch has allocated it and nobody has freed it
     bool counted;         // as used: until the host has synchronised after it was freed, as on an H200
     bool instantiated;    // the driver allows one executable at a time
@@ -23,8 +28,6 @@ struct GraphMemory {
     void free();
 };
 
-// nullptr: no memory.
-GraphMemory* make_graph_memory(Device& device, uint64_t bytes);
 bool is_graph_memory(uint64_t address);
 // The host has synchronised with the device: what is free no longer counts as used.
 extern bool graph_memory_was_freed;

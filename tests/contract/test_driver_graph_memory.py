@@ -76,3 +76,45 @@ def test_a_graph_that_gets_memory_after_it_was_instantiated(cuda: Cuda, graph: A
     cuda.cuGraphExecDestroy(one)
     for each in (cuda.cuGraphInstantiate(graph, 0), without):
         cuda.cuGraphExecDestroy(each)
+
+
+def test_a_graph_takes_again_what_it_has_freed(cuda: Cuda, graph: Any) -> None:
+    """Where that comes first in all orders of its nodes, as on an H200."""
+    mib = 1 << 20
+    params = [allocation(cuda, 2 * mib) for _ in range(5)]
+    one = cuda.cuGraphAddMemAllocNode(graph, None, 0, params[0])
+    freed = cuda.cuGraphAddMemFreeNode(graph, [one], 1, params[0].dptr)
+    between = cuda.cuGraphAddEmptyNode(graph, [freed], 1)
+    two = cuda.cuGraphAddMemAllocNode(graph, [between], 1, params[1])
+    cuda.cuGraphAddMemAllocNode(graph, [two], 1, params[2])  # beside the second, not behind its end
+    cuda.cuGraphAddMemAllocNode(graph, [one], 1, params[3])  # not behind the first one's end
+    freed = cuda.cuGraphAddMemFreeNode(graph, [two], 1, params[1].dptr)
+    cuda.cuGraphAddMemAllocNode(graph, [freed], 1, params[4])
+    first, second, third, fourth, fifth = (int(each.dptr) for each in params)
+    assert first == second == fifth
+    assert len({first, third, fourth}) == 3
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    for _ in range(2):
+        cuda.cuGraphLaunch(executable, 0)
+        for place in (third, fourth, fifth):
+            cuda.cuMemFreeAsync(place, 0)
+    cuda.cuCtxSynchronize()
+    cuda.cuGraphExecDestroy(executable)
+
+
+def test_memory_that_is_taken_again_keeps_the_order(cuda: Cuda) -> None:
+    stream, place, millisecond = cuda.stream(), cuda.device_words(2), 1_000_000
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    taken = []
+    for value in (1, 2):
+        memory = cuda.cuMemAllocAsync(2 << 20, stream)
+        taken.append(int(memory))
+        cuda.launch("spin", millisecond, stream=stream)
+        cuda.cuMemsetD32Async(memory, value, 1, stream)
+        cuda.cuMemcpyDtoDAsync(place + 4 * (value - 1), memory, 4, stream)
+        cuda.cuMemFreeAsync(memory, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    assert taken[0] == taken[1]
+    run(cuda, graph)
+    assert cuda.read(place, 2).tolist() == [1, 2]
+    cuda.cuGraphDestroy(graph)
