@@ -83,6 +83,9 @@ def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> in
 def kill(invocation: Invocation, number: int, grace: float, yes: bool, targets: tuple[str, ...]) -> int:
     """End jobs or sessions and free what they hold on the GPU.
 
+    Whatever --signal is, SIGKILL follows after --grace. To send one and end nothing, as to have a program
+    write a checkpoint: kill -USR1 and the pid that 'show' has.
+
     A kernel that does not end keeps that, also once its program is gone. It
     ends with its executor (x-..., as 'show' has it), and so do all sessions there.
 
