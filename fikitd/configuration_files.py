@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
@@ -86,11 +88,31 @@ def convert(table: dict[str, Any], path: Path) -> Configuration:
 
 
 def named(problem: str, table: dict[str, Any]) -> str:
-    """What msgspec says of a table, which calls every tenant ``[...]``."""
+    """What msgspec says of a table, which calls every tenant ``[...]``, and what may be meant."""
     if "$.tenants[...]" in problem:
         tenant = next(name for name, section in table["tenants"].items() if not fits(section))
         problem = problem.replace("tenants[...]", f"tenants.{tenant}")
-    return problem.replace("$.", "")
+    problem = problem.replace("$.", "")
+    return problem + meant(problem)
+
+
+def meant(problem: str) -> str:
+    """What could stand in place of what is wrong; empty where that is not to be told."""
+    sections = get_type_hints(Configuration) | {"tenants": TenantSection}
+    if unknown := re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `(\w+).*`)?", problem):
+        name, section = unknown.groups()
+        homes = [
+            f"[{home}]".replace("tenants]", "tenants.NAME]")
+            for home, each in sections.items()
+            if name in each.__struct_fields__
+        ]
+        if section is None and homes:
+            return f"; it belongs in {' or '.join(homes)}"
+        known = sections if section is None else sections[section].__struct_fields__
+        return "".join(f"; do you mean {each}?" for each in get_close_matches(name, known, 1))
+    if choice := re.fullmatch(r"Invalid enum value .* - at `(\w+)\.(\w+)`", problem):
+        return f"; it is one of {', '.join(get_args(get_type_hints(sections[choice[1]])[choice[2]]))}"
+    return ""
 
 
 def fits(section: object) -> bool:

@@ -35,6 +35,25 @@ def test_configuration_files(tmp_path: Path) -> None:
         load(tmp_path / "missing.toml")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[daemon]\nlog_level = "verbose"', "`daemon.log_level`; it is one of debug, info, warning, error"),
+        ("[daemon]\nlog_levle = 1", "`log_levle` - at `daemon`; do you mean log_level?"),
+        ("[tenants.ann]\nmemory_limit_byte = 1", "at `tenants.ann`; do you mean memory_limit_bytes?"),
+        ("[shceduling]", "`shceduling`; do you mean scheduling?"),
+        ('log_level = "info"', "`log_level`; it belongs in [daemon]"),
+        ("max_sessions = 1", "; it belongs in [device] or [tenant_defaults] or [tenants.NAME]"),
+        ("[jobs]\nqqq = 1", "unknown field `qqq` - at `jobs`"),
+    ],
+)
+def test_what_may_be_meant_is_told(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "fikitd.toml").write_text(text)
+    with pytest.raises(ConfigurationError) as wrong:
+        load(tmp_path / "fikitd.toml")
+    assert str(wrong.value).endswith(told)
+
+
 def test_the_native_core_presumes_what_is_configured_by_default() -> None:
     """The replay and the native tests go by its defaults, the daemon by the configuration's."""
     ours, presumed = settings_of(SchedulingSection()), _core.Settings()
