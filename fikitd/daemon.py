@@ -312,6 +312,7 @@ class Daemon:
             code=refusal.code,
             reason=refusal.message,
         )
+        self.jobs.wake()  # to write it down
 
     def _session_lost(self, session: Session) -> None:
         if session.job and (job := self.jobs.find(session.job)) is not None:
