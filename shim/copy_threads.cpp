@@ -1,12 +1,12 @@
 #include "copy_threads.hpp"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "channel.hpp"
+#include "own_threads.hpp"
 #include "shared.hpp"
 
 namespace fikit {
@@ -32,12 +32,7 @@ void CopyThreads::start(uint32_t threads) {
     if (started_) return;
     started_ = true;
     if (threads > most_helpers + 1) threads = most_helpers + 1;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
-    while (helpers_ + 1 < threads && pthread_create(&threads_[helpers_], nullptr, &run, this) == 0)
-        ++helpers_;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    while (helpers_ + 1 < threads && start_own_thread(threads_[helpers_], &run, this)) ++helpers_;
 }
 
 void CopyThreads::copy(void* to, const void* from, uint64_t bytes) {

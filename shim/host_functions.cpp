@@ -1,10 +1,11 @@
 #include "host_functions.hpp"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "own_threads.hpp"
 
 namespace fikit {
 namespace {
@@ -57,11 +58,7 @@ Status HostFunctions::prepare(HostFunction function, HostFailure failure, void* 
     const Locked lock(mutex_);
     if (load_ordered(stop_) != 0) return status::context_is_destroyed;
     if (!running_) {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
-        store_relaxed(running_, pthread_create(&thread_, nullptr, &run, this) == 0);
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        store_relaxed(running_, start_own_thread(thread_, &run, this));
         if (!running_) return status::operating_system;
     }
     entry = static_cast<Entry*>(malloc(sizeof(Entry)));

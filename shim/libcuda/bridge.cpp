@@ -15,7 +15,6 @@
 #include "bridge.hpp"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -25,6 +24,7 @@
 #include <new>
 
 #include "objects.hpp"
+#include "own_threads.hpp"
 #include "printed.hpp"
 
 namespace fikit::shim {
@@ -65,12 +65,8 @@ class Porter {
     CUresult start() {
         const Locked lock(mutex_);
         if (running_) return CUDA_SUCCESS;
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
         pthread_t thread;
-        running_ = pthread_create(&thread, nullptr, &run, this) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        running_ = start_own_thread(thread, &run, this);
         if (!running_) return CUDA_ERROR_OPERATING_SYSTEM;
         pthread_detach(thread);
         return CUDA_SUCCESS;

@@ -93,6 +93,7 @@ LINKED = {
     "at_exit": "0 0 7\n4 4 4\n",
     "ended_callback": "ended\n",
     "graph_threads": "0 wrong\n",
+    "guarded_memory": "7 5\n",
     "held_up": "2 1\nwent on\n",
     "leaderless": "7\n",
     "plain": "9 9 3\n201\n",

@@ -266,22 +266,6 @@ void test_copies_from_many_threads() {
     for (auto& worker : workers) worker.join();
 }
 
-void test_copy_threads() {
-    CopyThreads threads;
-    threads.start(4);
-    std::vector<std::thread> users;  // the second one finds the helpers taken, and copies alone
-    for (uint8_t user = 1; user <= 2; ++user)
-        users.emplace_back([&threads, user] {
-            for (size_t bytes = 1; bytes < 6 << 20; bytes = bytes * 2 + 12345) {
-                std::vector<uint8_t> from(bytes, user), to(bytes);
-                from[bytes / 2] = 99;
-                threads.copy(to.data(), from.data(), bytes);
-                CHECK(to == from);
-            }
-        });
-    for (auto& user : users) user.join();
-}
-
 void test_calls_and_pinned_memory() {
     Double executor;
     executor.start();
@@ -477,7 +461,6 @@ int main() {
         {"a wait is spent like those before it", test_a_wait_is_spent_like_those_before_it},
         {"copies", test_copies},
         {"copies from many threads", test_copies_from_many_threads},
-        {"copy threads", test_copy_threads},
         {"calls and pinned memory", test_calls_and_pinned_memory},
         {"host functions", test_host_functions},
         {"gates", test_gates},
