@@ -12,20 +12,21 @@ constinit thread_local Thread thread = {};
 namespace {
 
 pthread_key_t at_exit;
+bool ends_are_seen = false;  // not where the program has every key that there is: its threads' streams stay
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
-void make_key() {
-    pthread_key_create(&at_exit, [](void*) {
-        if (process.forked()) return;
-        for (unsigned i = 0; i < process.device_count(); ++i) {
-            // What still runs in this thread, as other such functions do, gets another one.
-            const uint32_t number = std::exchange(thread.default_stream[i], 0);
-            if (number == 0) continue;
-            captures.abandon(process.device(i).stream(number));
-            process.device(i).producer->stream_destroy(number);
-        }
-    });
+void end_thread(void*) {
+    if (process.forked()) return;
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        // What still runs in this thread, as other such functions do, gets another one.
+        const uint32_t number = std::exchange(thread.default_stream[i], 0);
+        if (number == 0) continue;
+        captures.abandon(process.device(i).stream(number));
+        process.device(i).producer->stream_destroy(number);
+    }
 }
+
+void make_key() { ends_are_seen = pthread_key_create(&at_exit, end_thread) == 0; }
 
 }  // namespace
 
@@ -50,7 +51,7 @@ CUresult own_default_stream(Device& device, uint32_t& stream) {
             number = 0;
             return result_of(status);
         }
-        pthread_setspecific(at_exit, &thread);
+        if (ends_are_seen) pthread_setspecific(at_exit, &thread);
     }
     stream = device.stream(number);
     return CUDA_SUCCESS;

@@ -96,6 +96,7 @@ LINKED = {
     "guarded_memory": "7 5\n",
     "held_up": "2 1\nwent on\n",
     "leaderless": "7\n",
+    "no_keys": "its own gone\n",
     "plain": "9 9 3\n201\n",
     "primary_ends": "7\n0\n",
     "row_fills": "0\n",
