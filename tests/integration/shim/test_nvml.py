@@ -60,6 +60,17 @@ def test_without_a_daemon_there_is_no_driver(shared: Runner) -> None:
 
 
 @pytest.mark.shares_daemon
+def test_names_of_earlier_headers_are_there(shared: Runner) -> None:
+    """What is linked with all its names bound at once (-z now) starts with none missing."""
+    names = ["ComputeInstanceGetInfo", "DeviceGetAttributes", "DeviceGetGpuInstancePossiblePlacements"]
+    names += [f"DeviceGetGridLicensableFeatures{version}" for version in ("", "_v2", "_v3")]
+    names += ["EventSetWait", "VgpuInstanceGetLicenseInfo", "DeviceRemoveGpu_v2"]
+    text = f"import pynvml\nfor name in {names}:"
+    text += "\n    print(pynvml._nvmlGetFunctionPointer('nvml' + name)(None, None, 0))"
+    assert run(shared, text) == f"{NVML_ERROR_NOT_SUPPORTED}\n" * len(names)
+
+
+@pytest.mark.shares_daemon
 def test_the_driver_s_own_library_answers_the_rest(
     shared: Runner, client: Client, compiler: list[str], tmp_path: Path
 ) -> None:
