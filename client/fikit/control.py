@@ -36,6 +36,8 @@ _UNASKED: Final = 0
 _PAUSE_SECONDS: Final = 0.05
 RESTART_SECONDS: Final = 10.0
 """So long those who look at jobs wait for a daemon that may be about to start anew."""
+_OPENING_SECONDS: Final = 1.0
+"""A daemon that starts makes its socket before it lets others in: so long who is kept out asks again."""
 MOST_RESTARTS: Final = 100
 """Of the daemon while one thing is asked: one that hangs up whenever it is asked is not asked for ever."""
 
@@ -45,12 +47,13 @@ Result = TypeVar("Result")
 
 def once_it_answers(ask: Callable[[], Result], patience: float) -> Result:
     """What ``ask`` returns, asked again so long while no daemon is there. Raises UnreachableError."""
-    end = time.monotonic() + patience
+    begin = time.monotonic()
     while True:
         try:
             return ask()
-        except UnreachableError:
-            if time.monotonic() >= end:
+        except UnreachableError as error:
+            denied = isinstance(error.__cause__, PermissionError)
+            if time.monotonic() - begin >= (min(patience, _OPENING_SECONDS) if denied else patience):
                 raise
         time.sleep(_PAUSE_SECONDS)
 

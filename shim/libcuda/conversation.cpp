@@ -71,6 +71,7 @@ bool Conversation::connect() {
     const int64_t deadline = now_ns() + in_ns(answer_seconds);
     do lost_ = ::connect(connection_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
     while (lost_ && errno == EINTR && now_ns() < deadline);
+    denied_ = lost_ && errno == EACCES;
     if (lost_)
         return refuse("no fikitd answers at %s: %s", path, strerror(errno == EAGAIN ? ETIMEDOUT : errno));
     return true;
@@ -162,8 +163,8 @@ bool Conversation::begin(const char* client) {
     return greeted_;
 }
 
-bool await_restart(int64_t since) {
-    if (own_job() == nullptr || now_ns() - since > in_ns(answer_seconds)) return false;
+bool await_restart(int64_t since, uint64_t seconds) {
+    if (own_job() == nullptr || now_ns() - since > in_ns(seconds)) return false;
     const timespec pause = {0, 50'000'000};
     nanosleep(&pause, nullptr);
     return true;

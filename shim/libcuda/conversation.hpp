@@ -43,6 +43,8 @@ class Conversation {
 
     // The daemon went away, or was not there.
     bool lost() const { return lost_; }
+    // So long it is asked again then. One that starts makes its socket before it lets others in.
+    uint64_t patience_seconds() const { return denied_ ? 1 : answer_seconds; }
     bool greeted() const { return greeted_; }
 
   private:
@@ -59,14 +61,14 @@ class Conversation {
     int connection_ = -1;
     int descriptors_[most_descriptors];
     int received_ = 0;
-    bool kept_ = false, lost_ = false, greeted_ = false;
+    bool kept_ = false, lost_ = false, denied_ = false, greeted_ = false;
     uint8_t bytes_[32768];
     size_t size_ = 0, used_ = 0;
 };
 
 // Waits a while before a lost daemon is asked again: it runs this process's job, so it is being started anew.
-// False: nobody's job, or none has been there for too long.
-bool await_restart(int64_t since);
+// False: nobody's job, or none has been there for so long.
+bool await_restart(int64_t since, uint64_t seconds);
 
 // What `ask` says of a conversation; of another one where the daemon is started anew meanwhile. One that
 // hangs up whenever it is asked is not asked for ever.
@@ -80,7 +82,7 @@ bool converse(char (&reason)[256], Ask ask) {
             since = now_ns();
             if (++restarts > most_restarts) return false;
         }
-        if (!conversation.lost() || !await_restart(since)) return false;
+        if (!conversation.lost() || !await_restart(since, conversation.patience_seconds())) return false;
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
@@ -326,3 +327,24 @@ def test_a_process_of_a_job_waits_for_the_successor_of_a_daemon_that_it_has_aske
     place = daemon(hang_up)
     with pytest.raises(fikit.RefusedError, match="it is there"):
         fikit.connect(socket=place)
+
+
+def test_a_process_of_a_job_that_may_not_connect_says_so_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has given up its user: a daemon that is started anew would let it in no more than this."""
+    clock = [0.0]
+
+    def deny(path: object, **_: object) -> None:
+        raise fikit.UnreachableError("no fikitd answers") from PermissionError(errno.EACCES, "denied")
+
+    def pause(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setenv("FIKIT_JOB", "j-1")
+    monkeypatch.setattr(fikit.control.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(fikit.control.time, "sleep", pause)
+    monkeypatch.setattr("fikit.session.Connection", deny)
+    with pytest.raises(fikit.UnreachableError):
+        fikit.connect(socket=tmp_path / "s")
+    assert 0.5 < clock[0] < 2

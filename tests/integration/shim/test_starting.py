@@ -152,3 +152,11 @@ def test_a_daemon_that_accepts_nobody_is_not_waited_for_for_ever(
     assert (code, output.split(": ")[1:]) == (1, ["cuInit(0)", "802\n"])
     assert "connects within 60 s" in errors
     assert f"no fikitd answers at {place}: Connection timed out" in errors
+
+
+def test_who_may_not_connect_waits_for_no_other_daemon(build: Callable[..., str], tmp_path: Path) -> None:
+    """Only as long as one that starts may take to let others in."""
+    found = {**variables(str(tmp_path / "s"), os.environ), "FIKIT_JOB": "j-1", "FIKIT_SHIM_LOG": "-"}
+    code, output, errors = outcome([build("denied", "-rdynamic")], found)
+    assert (code, output) == (0, "802 after a moment\n")
+    assert "Permission denied" in errors
