@@ -243,6 +243,7 @@ CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, 
 CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int flags) {
     const Graph* const graph = graph_of(handle);
     if (graph == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Uncancelled whole;
     GraphPicture picture(path, flags);
     draw(*graph, picture);
     return picture.finish();

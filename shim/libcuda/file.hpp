@@ -14,7 +14,6 @@ namespace fikit::shim {
 class File {
   public:
     explicit File(const char* path) {
-        const Uncancelled whole;
         do descriptor_ = open(path, O_RDONLY | O_CLOEXEC);
         while (descriptor_ < 0 && errno == EINTR);
         if (descriptor_ >= 0 && !read_all()) {
@@ -57,6 +56,7 @@ class File {
         return true;
     }
 
+    const Uncancelled whole_;
     int descriptor_ = -1;
     char* data_ = nullptr;
     size_t size_ = 0;

@@ -190,6 +190,7 @@ bool write_nodes(const List<Node*>& order, Image& image) {
 // wait.
 Status create(Executable& executable, const Image& image) {
     constexpr int64_t patience = 1'000'000'000;
+    const Uncancelled whole;
     const Conditions* const given = executable.graph->conditions;
     const uint32_t conditions = given != nullptr ? given->number() : 0;
     Producer& producer = *executable.device->producer;

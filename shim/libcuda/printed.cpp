@@ -53,6 +53,7 @@ void kernels_may_print(Device& device) {
 }
 
 void show_printed(Device& device) {
+    const Uncancelled whole;
     struct {
         fikit_reply_printed head;
         char text[4096 - sizeof(fikit_reply_printed)];
@@ -69,6 +70,7 @@ void show_printed(Device& device) {
 }
 
 void show_failed_assertions(Status error, const char* text) {
+    const Uncancelled whole;
     const char* const lines = strchr(text, '\n');  // after what every session is told
     if (static_cast<CUresult>(error) == CUDA_ERROR_ASSERT && lines != nullptr) fputs(lines + 1, stderr);
 }

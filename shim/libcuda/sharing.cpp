@@ -159,6 +159,7 @@ void settle_closed_memory() {
 }
 
 CUresult publish(const void* content, size_t bytes, int& descriptor) {
+    const Uncancelled whole;
     const int made = memfd_create("fikit-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     if (write(made, content, bytes) != static_cast<ssize_t>(bytes) ||
@@ -171,6 +172,7 @@ CUresult publish(const void* content, size_t bytes, int& descriptor) {
 }
 
 CUresult read_published(int descriptor, uint32_t magic, void* content, size_t bytes) {
+    const Uncancelled whole;
     uint32_t found = 0;
     if (pread(descriptor, &found, sizeof found, 0) != static_cast<ssize_t>(sizeof found) ||
         (found != shared_memory_magic && found != shared_pool_magic))

@@ -50,6 +50,31 @@ static CUresult ask_memory(void) {
     unsigned long long sizes[3];
     return (CUresult)nvml("nvmlDeviceGetMemoryInfo", device, sizes);
 }
+static int shared_file = -1;
+static CUresult export(void) {
+    const CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemGenericAllocationHandle made;
+    const CUresult result = cuMemCreate(&made, 2 << 20, &kind, 0);
+    if (result != CUDA_SUCCESS) return result;
+    return cuMemExportToShareableHandle(&shared_file, made, kind.requestedHandleTypes, 0);
+}
+static CUresult import(void) {
+    CUmemGenericAllocationHandle found;
+    return cuMemImportFromShareableHandle(&found, (void*)(long)shared_file,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+static CUresult draw(void) {
+    CUgraph graph;
+    const CUresult result = cuGraphCreate(&graph, 0);
+    return result != CUDA_SUCCESS ? result : cuGraphDebugDotPrint(graph, "/dev/null", 0);
+}
+static CUresult load(void) {
+    CUmodule module;
+    const CUresult result = cuModuleLoad(&module, "/dev/null");
+    return result == CUDA_ERROR_INVALID_IMAGE ? CUDA_SUCCESS : result;
+}
 static CUresult release(void) {
     const CUresult result = cuMemFree(memory);
     return result != CUDA_SUCCESS ? result : cuMemFreeHost(pinned);
@@ -69,6 +94,10 @@ static const struct {
              {"copy", copy},
              {"wait", wait},
              {"unregister", unregister},
+             {"export", export},
+             {"import", import},
+             {"draw", draw},
+             {"load", load},
              {"begin NVML", begin_nvml},
              {"find device", find_device},
              {"ask memory", ask_memory},
