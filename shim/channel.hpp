@@ -19,6 +19,7 @@
 #include "locked.hpp"
 #include "shared.hpp"
 #include "status.hpp"
+#include "uncancelled.hpp"
 #include "waiting.hpp"
 
 namespace fikit {
@@ -207,19 +208,6 @@ class Channel {
     pthread_mutex_t deferred_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint64_t deferred_taken_ = 0;
     char deferred_text_[FIKIT_ERROR_TEXT] = {};
-};
-
-// pthread_cancel(3) takes no thread out of what is begun here: it would leave locks that nobody opens and
-// answers that nobody takes. No call of CUDA's is a cancellation point.
-class Uncancelled {
-  public:
-    Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-    ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
-    Uncancelled(const Uncancelled&) = delete;
-    Uncancelled& operator=(const Uncancelled&) = delete;
-
-  private:
-    int before_;
 };
 
 }  // namespace fikit

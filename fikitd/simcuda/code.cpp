@@ -89,6 +89,7 @@ CUresult read_code(Driver& driver, Bytes bytes, const JitOptions& options, Code&
 }
 
 bool read_file(const char* path, std::vector<std::byte>& bytes) {
+    const Uncancelled whole;
     std::ifstream file(path, std::ios::binary);
     if (!file) return false;
     std::ostringstream text;

@@ -23,6 +23,7 @@
 #include "objects.hpp"
 #include "pinned_chunks.hpp"
 #include "settings.hpp"
+#include "uncancelled.hpp"
 
 namespace fikit::sim {
 
@@ -275,6 +276,7 @@ CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Strea
 // a call.
 template <typename Body>
 CUresult with_driver(Body body) noexcept {
+    const Uncancelled whole;
     try {
         Driver& driver = Driver::instance();
         if (driver.forked) return CUDA_ERROR_NOT_INITIALIZED;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "../older_libc.hpp"
-#include "channel.hpp"
+#include "uncancelled.hpp"
 
 namespace fikit::shim {
 
