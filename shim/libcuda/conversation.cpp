@@ -89,13 +89,24 @@ bool Conversation::send_all(const uint8_t* data, size_t size) {
     return true;
 }
 
+bool Conversation::make_room() {
+    if (size_ < room_) return true;
+    const size_t room = room_ == 0 ? 4096 : 2 * room_;
+    if (room > longest_reply) return refuse("fikitd's reply is too long");
+    void* const memory = realloc(bytes_, room);
+    if (memory == nullptr) return refuse("no memory for fikitd's reply");
+    bytes_ = static_cast<uint8_t*>(memory);
+    room_ = room;
+    return true;
+}
+
 bool Conversation::receive(int64_t deadline) {
-    if (size_ == sizeof bytes_) return refuse("fikitd's reply is too long");
+    if (!make_room()) return false;
     const int64_t left = std::max<int64_t>(0, deadline - now_ns()) / 1'000'000 + 1;
     pollfd entry = {connection_, POLLIN, 0};
     const int ready = poll(&entry, 1, static_cast<int>(left));
     if (ready == 0 || (ready < 0 && errno == EINTR)) return true;  // recvmsg would have no deadline
-    iovec data = {bytes_ + size_, sizeof bytes_ - size_};
+    iovec data = {bytes_ + size_, room_ - size_};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_descriptors)];
     msghdr message{};
     message.msg_iov = &data;
@@ -129,7 +140,7 @@ bool Conversation::exchange(const MessageWriter& request, const char* expected, 
     const int64_t deadline = now_ns() + in_ns(seconds);
     if (request.overflowed()) return refuse("the request is too long");
     if (!send_all(request.data(), request.size())) return false;
-    memmove(bytes_, bytes_ + used_, size_ - used_);
+    if (used_ != 0) memmove(bytes_, bytes_ + used_, size_ - used_);
     size_ -= used_;
     for (;;) {
         const MessageReader reader(bytes_, size_);

@@ -1,6 +1,7 @@
 // One conversation with the daemon: hello, then requests and their replies.
 #pragma once
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -26,6 +27,7 @@ class Conversation {
     explicit Conversation(char (&reason)[256]) : reason_(reason) {}
     Conversation(const Conversation&) = delete;
     ~Conversation() {
+        free(bytes_);
         if (kept_) return;
         if (connection_ >= 0) close(connection_);
         for (int i = 0; i < received_; ++i) close(descriptors_[i]);
@@ -50,10 +52,12 @@ class Conversation {
   private:
     static constexpr int most_descriptors = 3;
     static constexpr uint64_t longest_start_seconds = 3600;  // whatever the daemon says
+    static constexpr size_t longest_reply = size_t{1} << 20;
 
     bool connect();
     [[gnu::format(printf, 2, 3)]] bool refuse(const char* format, ...);
     bool send_all(const uint8_t* data, size_t size);
+    bool make_room();
     bool receive(int64_t deadline);
 
     char (&reason_)[256];
@@ -62,8 +66,8 @@ class Conversation {
     int descriptors_[most_descriptors];
     int received_ = 0;
     bool kept_ = false, lost_ = false, denied_ = false, greeted_ = false;
-    uint8_t bytes_[32768];
-    size_t size_ = 0, used_ = 0;
+    uint8_t* bytes_ = nullptr;  // not on the stack: threads may have small ones
+    size_t room_ = 0, size_ = 0, used_ = 0;
 };
 
 // Waits a while before a lost daemon is asked again: it runs this process's job, so it is being started anew.

@@ -6,7 +6,7 @@
 
 namespace fikit::nvml {
 
-inline constexpr unsigned most_devices = 64, most_processes = 128;
+inline constexpr unsigned most_devices = 64, most_processes = 256;
 
 struct Process {
     unsigned pid;

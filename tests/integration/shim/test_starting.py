@@ -61,7 +61,8 @@ GPU = p.VisibleGpu(
 class Liar:
     """Greets, shows a GPU, and opens no session."""
 
-    def __init__(self, place: Path, start: dict[str, Any]) -> None:
+    def __init__(self, place: Path, start: dict[str, Any], gpus: list[p.VisibleGpu]) -> None:
+        self.gpus = gpus
         self.silent = place / "silent"
         self.path = place / "s"
         self.start = start
@@ -85,7 +86,7 @@ class Liar:
                                 welcome = {"type": "welcome", **self.start}
                                 peer.sendall(msgspec.msgpack.encode({"id": number, "body": welcome}))
                             case p.ListVisibleGpus():
-                                peer.sendall(p.encode(number, p.VisibleGpus(gpus=[GPU])))
+                                peer.sendall(p.encode(number, p.VisibleGpus(gpus=self.gpus)))
                             case _:
                                 self.silent.touch()
 
@@ -98,11 +99,11 @@ class Liar:
 
 
 @pytest.fixture
-def lies(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Liar]]:
+def lies(tmp_path: Path) -> Iterator[Callable[..., Liar]]:
     liars: list[Liar] = []
 
-    def start(told: dict[str, Any]) -> Liar:
-        liars.append(Liar(tmp_path, told))
+    def start(told: dict[str, Any], gpus: list[p.VisibleGpu] | None = None) -> Liar:
+        liars.append(Liar(tmp_path, told, gpus or [GPU]))
         return liars[-1]
 
     yield start
@@ -126,7 +127,7 @@ def lies(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Liar]]:
     ],
 )
 def test_a_daemon_that_hangs_is_left_whatever_it_has_said(
-    lies: Callable[[dict[str, Any]], Liar], build: Callable[..., str], told: dict[str, Any], seconds: int
+    lies: Callable[..., Liar], build: Callable[..., str], told: dict[str, Any], seconds: int
 ) -> None:
     liar = lies(told)
     found = {**variables(str(liar.path), os.environ), "SILENT": str(liar.silent), "FIKIT_SHIM_LOG": "-"}
@@ -136,6 +137,17 @@ def test_a_daemon_that_hangs_is_left_whatever_it_has_said(
     assert waited == [f"waits {seconds + 60} s"], errors
     reason = f"no session_opened within {seconds + 60} s, of which it lets an executor start for {seconds}"
     assert reason in errors
+
+
+def test_a_user_may_have_as_many_processes_as_is_set(lies: Callable[..., Liar]) -> None:
+    """What tells of the GPUs tells of the processes on each, too."""
+    many = [p.VisibleProcess(pid=1 << 20, memory_bytes=1 << 34)] * 250
+    liar = lies({}, [msgspec.structs.replace(GPU, index=index, processes=many) for index in range(8)])
+    text = "from cuda.bindings import driver\nimport pynvml\npynvml.nvmlInit()\n"
+    text += "listed = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))\n"
+    text += "print(driver.cuInit(0)[0].name, len(listed))"
+    found = variables(str(liar.path), os.environ)
+    assert outcome([sys.executable, "-c", text], found) == (0, "CUDA_SUCCESS 250\n", "")
 
 
 def test_a_daemon_that_accepts_nobody_is_not_waited_for_for_ever(
