@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -72,8 +73,16 @@ async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> Visibl
         memory_bytes=left.total_bytes,
         memory_used_bytes=left.total_bytes - left.free_bytes,
         nvidia_driver=device.nvidia,
-        processes=[VisibleProcess(pid=each.pid, memory_bytes=each.usage.memory_bytes) for each in here],
+        processes=processes_of(here),
     )
+
+
+def processes_of(sessions: Iterable[Session]) -> list[VisibleProcess]:
+    """Each once, however many sessions it has."""
+    used: Counter[int] = Counter()
+    for each in sessions:
+        used[each.pid] += each.usage.memory_bytes
+    return [VisibleProcess(pid=pid, memory_bytes=memory_bytes) for pid, memory_bytes in used.items()]
 
 
 def sum_used(sessions: Iterable[Session]) -> int:

@@ -284,3 +284,15 @@ def test_variables_are_memory_however_they_are_packed(
     limited = connect(memory_limit=LIMIT // 2)
     with pytest.raises(fikit.OutOfMemoryError):
         limited.load(image(text))
+
+
+def test_a_process_is_listed_once_on_a_gpu_with_all_its_memory(daemon: Daemon, client: Client) -> None:
+    """However many sessions it has there, as NVML lists processes."""
+    with (
+        fikit.connect(socket=daemon.socket) as one,
+        fikit.connect(socket=daemon.socket) as other,
+        one.allocate(PIECE),
+        other.allocate(2 * PIECE),
+    ):
+        (process,) = client.ask(p.ListVisibleGpus()).gpus[0].processes
+    assert (process.pid, process.memory_bytes) == (os.getpid(), 3 * PIECE)
