@@ -1,8 +1,7 @@
 """What a benchmark's result says, for people: a table of all of it, and the tables in documents.
 
 python -m bench.report RESULTS.json          of a sharing benchmark: every pair and configuration
-python -m bench.report --renew docs/performance.md
-                                             the file's tables, from the result that the mark above each names
+python -m bench.report --renew README.md     the file's tables, from the result that the mark above each names
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ def shared(result: dict[str, Any]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The tables of docs/performance.md: who played alone, then every pair in all ways of sharing."""
+    """The README's tables: who played alone, then every pair in all ways of sharing."""
     names = shared(result)
     pairs = result["pairs"]
     rows = [{row["configuration"]: row for row in pair["configurations"]} for pair in pairs]

@@ -119,7 +119,7 @@ def test_real_kernels_are_launched_by_their_number(tmp_path: Path) -> None:
         assert launched <= set(range(len(declared)))
 
 
-@pytest.mark.parametrize("name", ["docs/performance.md", "docs/unmodified-programs.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/unmodified-programs.md"])
 def test_documents_have_the_tables_that_their_results_give(name: str) -> None:
     path = plans.ROOT / name
     text = path.read_text()
