@@ -250,6 +250,13 @@ Status Channel::look() const {
     return usable();
 }
 
+Status Channel::look_now_and_then() const {
+    const int64_t now = now_ns();
+    if (now - load_relaxed(looked_ns_) < slice_ns) return usable();
+    store_relaxed(looked_ns_, now);
+    return look();
+}
+
 void Channel::fail() const {
     int none = 0;
     __atomic_compare_exchange_n(&failure_, &none, status::launch_failed, false, __ATOMIC_RELEASE,

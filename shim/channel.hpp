@@ -135,6 +135,8 @@ class Channel {
     }
     // The same, after a look whether the executor is there at all: a system call.
     Status look() const;
+    // The same, once in a while: for who asks again and again, and never waits.
+    Status look_now_and_then() const;
     // The sticky error, 0 while there is none; `text`, if given, gets its NUL-terminated explanation.
     Status failed(char (*text)[FIKIT_ERROR_TEXT] = nullptr) const;
     // The asynchronous error that was not reported yet, or success.
@@ -199,6 +201,7 @@ class Channel {
     uint64_t staging_offset_ = 0;
     uint64_t staging_bytes_ = 0;
     int lifeline_ = -1;
+    mutable int64_t looked_ns_ = 0;  // when somebody who does not wait did
     bool may_spin_ = true;
     pthread_mutex_t call_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint64_t calls_ = 0;

@@ -237,6 +237,7 @@ bool Producer::nothing_before(uint32_t stream) const {
     const uint64_t place = uint64_t{stream} << step_bits | step;
     if (answer == status::not_ready) {
         store_relaxed(asked_, place);
+        if (const Status status = channel_.look_now_and_then()) return status;
     } else if (load_relaxed(asked_) == place) {
         store_relaxed(asked_, uint64_t{0});
         if (step == load_relaxed(streams_[stream].steps)) waited(FIKIT_WAITED);

@@ -47,6 +47,27 @@ void test_hang_up_ends_every_wait() {
     CHECK(producer->memory_allocate(1, address, charged) == status::launch_failed);
 }
 
+// Of the whole stream and of what was recorded there: who asks again and again never waits.
+void test_hang_up_is_told_to_who_asks() {
+    for (const bool of_event : {false, true}) {
+        Double executor;
+        executor.hold_marks = true;
+        executor.start();
+        std::unique_ptr<Producer> producer(executor.attach());
+        uint32_t event = 0;
+        CHECK(producer->event_create(event) == status::success);
+        CHECK(producer->launch(shape(3, 0), nullptr, nullptr) == status::success);
+        CHECK(producer->event_record(event, 3, false) == status::success);
+        const auto ask = [&] { return of_event ? producer->event_query(event) : producer->stream_query(3); };
+        CHECK(ask() == status::not_ready);
+        executor.hang_up();
+        const int64_t until = now_ns() + 10'000'000'000;
+        Status answer = status::not_ready;
+        while (answer == status::not_ready && now_ns() < until) answer = ask();
+        CHECK(answer == status::launch_failed);
+    }
+}
+
 // Also of one that is the first to find it out, and has a descriptor to send.
 void test_a_file_for_an_executor_that_is_gone() {
     Double executor;
@@ -97,6 +118,7 @@ int main() {
     static constexpr Test tests[] = {
         {"errors", test_errors},
         {"hang-up ends every wait", test_hang_up_ends_every_wait},
+        {"hang-up is told to who asks", test_hang_up_is_told_to_who_asks},
         {"a file for an executor that is gone", test_a_file_for_an_executor_that_is_gone},
         {"a call that is interrupted before there is room leaves no file",
          test_a_call_that_is_interrupted_before_there_is_room_leaves_no_file},
