@@ -137,6 +137,8 @@ def changed(place: int, value: Any) -> list[Any]:
         ({"ops": [changed(1, 1)]}, r"ops\[0\], column name: 1, of 1 names"),
         ({"ops": [ROW, ROW, changed(2, [4, -1, 1])]}, r"ops\[2\], column grid: Expected `int` >= 0"),
         ({"ops": [changed(2, [4, 1])]}, r"ops\[0\], column grid: Expected `array` of length 3"),
+        ({"ops": [ROW, changed(2, [4, 0, 1])]}, r"ops\[1\], column grid: \[4, 0, 1\], of which none or all"),
+        ({"ops": [changed(3, [0, 1, 1])]}, r"ops\[0\], column block: \[0, 1, 1\], of which none or all"),
         ({"ops": [changed(3, [1, 1, 65])]}, r"ops\[0\], column block: Expected `int` <= 64"),
         ({"ops": [changed(3, [64, 64, 1])]}, r"ops\[0\], column block: 4096 threads"),
         ({"ops": [changed(9, -1.0)]}, r"ops\[0\], column dur_us: Expected `float` >= 0"),

@@ -79,7 +79,7 @@ class Row(Struct, frozen=True):
     name: _Index
     """Index into the recording's names."""
     grid: _Axes | None
-    """None, or 0 somewhere: not known."""
+    """None, or all 0: not known."""
     block: _ThreadAxes | None
     shared_bytes: Annotated[int, Meta(ge=0, le=2**20)] | None
     regs: Annotated[int, Meta(ge=0, le=1024)] | None
@@ -260,6 +260,9 @@ def _problem(row: Row, names: Sequence[str]) -> str | None:
         return f"column name: {row.name}, of {len(names)} names"
     if row.kind == "kernel" and row.block is not None and prod(row.block) > _THREADS_PER_BLOCK:
         return f"column block: {prod(row.block)} threads, {_THREADS_PER_BLOCK} is the most"
+    for column, axes in (("grid", row.grid), ("block", row.block)):
+        if axes is not None and any(axes) and not all(axes):
+            return f"column {column}: {list(axes)}, of which none or all can be 0 (not known)"
     if row.kind == "gpu_memcpy" and _direction(names[row.name]) is None:
         return f"column name: {names[row.name]!r} does not say where it copies ({', '.join(_DIRECTIONS)})"
     return None
@@ -297,7 +300,7 @@ def _operation(row: Row, names: Sequence[str], at_us: float) -> Operation:
         copy = _direction(name) if row.kind == "gpu_memcpy" else None
         return Operation(row.kind, name, stream, at_us, row.dur_us, bytes=max(1, row.bytes or 0), copy=copy)
     grid, block, regs = _UNKNOWN_GRID, _UNKNOWN_BLOCK, _UNKNOWN_REGS
-    if row.grid is not None and row.block is not None and all((*row.grid, *row.block)):
+    if row.grid is not None and row.block is not None and any(row.grid) and any(row.block):
         grid, block, regs = row.grid, row.block, row.regs or 0
     return Operation(
         kind=row.kind,
