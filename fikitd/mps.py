@@ -25,7 +25,7 @@ from fikit.protocol import UNDECODABLE
 
 from fikitd.events import Events
 from fikitd.launch import Launch, launch
-from fikitd.process_times import start_time
+from fikitd.process_times import began_then, start_time
 from fikitd.processes import Process
 from fikitd.scarcity import in_thread, once_there_is_a_thread, patiently
 
@@ -117,7 +117,7 @@ class Mps:
         process = Process.by_pid(note.pid)
         if process is None:
             return None
-        if await patiently(lambda: start_time(note.pid)) == note.started:
+        if await patiently(lambda: began_then(note.pid, note.started)):
             if await self._serves(process):
                 return process
             await process.end(STOP_SECONDS)

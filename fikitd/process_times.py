@@ -7,15 +7,36 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+TICK_BITS: Final = 40
+"""Some hundred years; what is above them, which fits into 63 together, tells the boot."""
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which the process of this pid began; None: there is none. Raises OSError."""
+    """When the process of this pid began: clock ticks after boot, and which boot; None: there is none.
+
+    Raises OSError.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()  # its name may be no text
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(stat.rpartition(b")")[2].split()[19])
+    return boot() << TICK_BITS | int(stat.rpartition(b")")[2].split()[19])
+
+
+def boot() -> int:
+    """Differs from one boot of the machine to the next, as pids and ticks alone do not."""
+    with suppress(OSError, ValueError):
+        return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:6], 16) >> 1
+    return 0
+
+
+def began_then(pid: int, moment: int | None) -> bool:
+    """Whether the process of this pid is there, and is the one that began then. Raises OSError."""
+    began = start_time(pid)
+    ticks = None if began is None else began & (1 << TICK_BITS) - 1
+    return began is not None and moment in (began, ticks)  # the latter is how an older release wrote it
 
 
 def processor_waits(pid: int) -> dict[str, int]:

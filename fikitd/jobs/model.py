@@ -55,7 +55,7 @@ class Job(Struct, frozen=True, kw_only=True):
     state: State = "queued"
     pid: int | None = None
     pid_started: int | None = None
-    """Clock ticks after boot at which ``pid`` began: with it, the identity of the job's process."""
+    """When ``pid`` began (``start_time``): with it, the identity of the job's process."""
     caller: int | None = None
     caller_started: int | None = None
     """The same of who started a foreground job, with whom it ends."""

@@ -29,7 +29,7 @@ from fikitd.jobs.model import Job, checked, job_number
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
 from fikitd.niceness import nice_of, set_autogroup_nice, set_nice
 from fikitd.process_group import owned, signal_group
-from fikitd.process_times import start_time
+from fikitd.process_times import began_then
 from fikitd.processes import Process
 from fikitd.quote import quoted
 from fikitd.scarcity import in_thread, once_there_is_room, patiently
@@ -261,7 +261,7 @@ class JobProcesses:
             if started := files.read(self.place(job) / files.STARTED):
                 pid, began = started.get("pid"), started.get("began")
         with suppress(OSError):
-            if isinstance(pid, int) and began is not None and start_time(pid) == began:
+            if isinstance(pid, int) and began_then(pid, began):
                 signal_group(pid, signal.SIGKILL, job.uid)
 
     async def kill(self, job: Job, number: int, grace_ms: int) -> None:
@@ -301,7 +301,7 @@ async def process_of(pid: int | None, started: int | None) -> Process | None:
             return None
         same = False
         try:
-            same = start_time(pid) == started
+            same = began_then(pid, started)
         finally:
             if not same:
                 process.close()

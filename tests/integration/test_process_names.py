@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,31 @@ def test_a_job_that_is_run_in_a_container_is_ended(stopped_daemon: Daemon) -> No
             assert process.wait(10) == 128 + signal.SIGTERM
         finally:
             process.kill()
+
+
+ANOTHER_BOOT = "import fikitd.process_times as times; times.boot = lambda: 1; "
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+def test_a_process_of_a_later_boot_is_no_job_s(
+    stopped_daemon: Daemon, named: subprocess.Popen[bytes], foreground: bool
+) -> None:
+    """Though it has the number that the job's had, and began as long after its boot."""
+    client = stopped_daemon.start().client()
+    job = client.ask(submit("exec sleep 1000", foreground=foreground)).job.job
+    if foreground:
+        assert client.ask(p.JobStarted(job=job, pid=named.pid)) == p.Done()
+    pid = client.pid_of(job)
+    ended = os.pidfd_open(pid)
+    stopped_daemon.stop(signal.SIGKILL)
+    if not foreground:  # its runner is not there either
+        os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    stopped_daemon.prologue = ANOTHER_BOOT
+    client = stopped_daemon.start().client()
+    assert wait_for(client, job).state == "lost"
+    assert select.select([ended], [], [], 0.1)[0] == []
+    signal.pidfd_send_signal(ended, signal.SIGKILL)
+    os.close(ended)
 
 
 def await_job(client: Client) -> None:
