@@ -59,6 +59,18 @@ def test_a_killed_executor_is_an_error_of_each_program(start: Start, daemon: Ser
 
 
 @pytest.mark.shares_daemon
+@pytest.mark.parametrize("of_what", ["event", "stream"])
+def test_a_killed_executor_is_told_to_who_asks_and_never_waits(
+    start: Start, daemon: Served, of_what: str
+) -> None:
+    program = start("asking", of_what)
+    progress(program, 1)
+    for pid in executors(daemon):
+        os.kill(pid, signal.SIGKILL)
+    assert last_word(program) == "CUDA_ERROR_LAUNCH_FAILED"
+
+
+@pytest.mark.shares_daemon
 def test_a_program_that_waits_for_ever_harms_no_other(start: Start, client: Client) -> None:
     other = start()
     progress(other, 1)
