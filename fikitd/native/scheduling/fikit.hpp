@@ -107,8 +107,9 @@
 //   surprises   An operation that lasted far longer than its profile has seen, less what high work may have
 //               kept it from the GPU meanwhile, counts as that long for the next launches of its key,
 //               whatever the profile says: lengths that alternate, or lie, are corrected at once. For 4 the
-//               first time, since GPU and host have accidents, too; for twice as many, up to 128, each time
-//               that it is soon again. Taken back, if high work in flight then was not late by it.
+//               first time, since GPU and host have accidents, too; for four times as many each time that it
+//               is soon again, and anew once it is seen to be true (surprises.hpp). In flight it is what it
+//               mostly is. Taken back, if high work in flight then was not late by it.
 //   blame       for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
@@ -237,6 +238,7 @@ class Fikit final : public Levels {
         uint8_t session = 0, stream = 0;
         bool known = false;
         bool tried = false;    // it is doubtful
+        bool feared = false;   // it counts as longer than its profile says
         bool planned = false;  // that it delays nobody too much; not: it is unknown, or its turn by credit
         Nanoseconds charge = 0, longest = 0;
         Plan plan;
@@ -479,6 +481,7 @@ class Fikit final : public Levels {
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
     unsigned let_be_ = 0;  // in flight, not followed, and not counted (levels.hpp, stalls)
     uint64_t issued_ = 0;  // gated operations
+    uint64_t steps_ = 0;   // of all high sessions
     // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
     unsigned tried_for_ = max_sessions;  // who goes next because it is doubtful

@@ -5,6 +5,7 @@
 #include "scheduling/interference.hpp"
 #include "scheduling/outlasted.hpp"
 #include "scheduling/sequence.hpp"
+#include "scheduling/surprises.hpp"
 
 using namespace fikit;
 using namespace fikit::scheduling;
@@ -409,9 +410,37 @@ void a_kernel_that_high_work_kept_waiting_is_no_longer_for_that() {
     CHECK(goes_after(30 * ms, true));
 }
 
+// What lasts long now and then counts as that long ever longer, anew each time that it is seen to, and until
+// no key has surprised for many steps; what did no harm is as if it had not been.
+void a_key_that_lasts_long_again_and_again_is_believed_late() {
+    Surprises surprises;
+    constexpr uint64_t liar = 7, other = 8;
+    const auto counts_for = [&](uint64_t step) {
+        unsigned launches = 0;
+        while (launches < 300 && surprises.arrived(liar, step) != 0) ++launches;
+        return launches;
+    };
+    for (const unsigned launches : {4u, 16u, 64u, 256u}) {
+        surprises.surprised(liar, 3 * ms, 3 * ms, 0, 100);
+        CHECK_EQUAL(counts_for(100), launches);
+    }
+    surprises.confirmed(liar, 100);
+    surprises.surprised(liar, 3 * ms, 3 * ms, 1, 100);
+    surprises.told(1, 0);
+    CHECK_EQUAL(counts_for(200), 256u);
+    surprises.confirmed(liar, 100);
+    CHECK_EQUAL(counts_for(300), 0u);
+    surprises.surprised(other, ms, ms, 0, 300);
+    CHECK_EQUAL(counts_for(300), 256u);
+    surprises.confirmed(liar, 300);
+    surprises.surprised(other, ms, ms, 0, 1000);
+    CHECK_EQUAL(counts_for(1000), 0u);
+}
+
 }  // namespace
 
 int main() {
+    a_key_that_lasts_long_again_and_again_is_believed_late();
     copies_over_the_link_disturb_no_kernel();
     a_kernel_that_high_work_kept_waiting_is_no_longer_for_that();
     an_accident_is_hardly_interference();
