@@ -79,7 +79,7 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
         Jit jit;
         jit.complain(wrong);
         bytes_ += jit.say(reply_ + sizeof reply, reply);
-        return type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+        return CUDA_ERROR_INVALID_IMAGE;
     }
     // PTX ends with a NUL, the others where they end.
     if (type != CU_JIT_INPUT_PTX || part.image[request.size - 1] == 0) part.image.pop_back();

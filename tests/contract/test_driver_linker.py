@@ -106,14 +106,6 @@ def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
     return state
 
 
-@pytest.mark.parametrize("text", [b"garbage", b".visible .entry nothing() { ret; }"])
-def test_what_is_said_to_be_ptx_and_is_none(cuda: Cuda, fails: Check, text: bytes) -> None:
-    state = cuda.cuLinkCreate(0, [], [])
-    kind, whole = cuda.CUjitInputType.CU_JIT_INPUT_PTX, text + b"\0"
-    fails("INVALID_PTX", cuda.cuLinkAddData, state, kind, whole, len(whole), b"", 0, [], [])
-    cuda.cuLinkDestroy(state)
-
-
 def test_the_linker_joins_variables(cuda: Cuda) -> None:
     weak = DEFINED.replace(b".visible", b".weak")
     for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):
