@@ -105,8 +105,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         if (text == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-        std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", simulated.index + 1);
-        return CUDA_SUCCESS;
+        const int needed =
+            std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", simulated.index + 1);
+        return needed < length ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     });
 }
 

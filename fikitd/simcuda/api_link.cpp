@@ -135,7 +135,7 @@ CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
         const CUresult result = load_image(bytes, loaded, log);
         if (result != CUDA_SUCCESS) {
             link.options.report(log);
-            return result == CUDA_ERROR_INVALID_IMAGE ? CUDA_ERROR_INVALID_PTX : result;
+            return result;
         }
     }
     link.texts.emplace_back(text);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -90,6 +91,8 @@ CUresult read_code(Driver& driver, Bytes bytes, const JitOptions& options, Code&
 
 bool read_file(const char* path, std::vector<std::byte>& bytes) {
     const Uncancelled whole;
+    std::error_code none;
+    if (std::filesystem::is_fifo(path, none)) return false;  // as driver 580
     std::ifstream file(path, std::ios::binary);
     if (!file) return false;
     std::ostringstream text;

@@ -189,7 +189,7 @@ CUresult check(Driver& driver, const FillCommand& command) {
     const Block* block = driver.block_of(shape.dst);
     const bool reached = block != nullptr && !block->read_only() &&
                          (!block->host_pooled() || block->pool->reachable()) &&
-                         driver.access_to(*block) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+                         driver.access_to(*block) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return reached && driver.holds(*block, shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -177,7 +177,7 @@ bool fills(const Range& range, uint32_t device) {
 // Memory that some device may write.
 bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
     return ranges.find(address, bytes, range) == Ranges::Held::wholly && !range.read_only() &&
-           (range.kind != Range::Kind::mapped || range.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) &&
+           (range.kind != Range::Kind::mapped || range.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) &&
            (!range.host_pooled() || range.pool->reachable());
 }
 

@@ -174,11 +174,12 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
     if (text == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
     Device* device = nullptr;
     if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
-    snprintf(text, static_cast<size_t>(length), "%04x:%02x:%02x.0",
-             static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)),
-             static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)),
-             static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
-    return CUDA_SUCCESS;
+    const int needed =
+        snprintf(text, static_cast<size_t>(length), "%04x:%02x:%02x.0",
+                 static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)),
+                 static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)),
+                 static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
+    return needed < length ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {

@@ -16,10 +16,10 @@ class File {
     explicit File(const char* path) {
         do descriptor_ = open(path, O_RDONLY | O_CLOEXEC);
         while (descriptor_ < 0 && errno == EINTR);
-        if (descriptor_ >= 0 && !read_all()) {
-            free(data_);
-            data_ = nullptr;
-        }
+        struct stat information{};
+        there_ = descriptor_ >= 0 && status_of(descriptor_, information) == 0 &&
+                 !S_ISFIFO(information.st_mode);  // a pipe is no file, as on an H200
+        if (there_) read_all(static_cast<size_t>(information.st_size));
     }
     ~File() {
         if (descriptor_ >= 0) close(descriptor_);
@@ -30,34 +30,24 @@ class File {
     const void* data() const { return data_; }
     // With a NUL behind what was in the file.
     size_t size() const { return size_; }
-    bool exists() const { return descriptor_ >= 0; }
+    bool exists() const { return there_; }
 
   private:
-    static constexpr size_t most = size_t{2} << 30;  // what an executor takes
-
-    // To its end, as of a pipe nothing tells how much that is. Nothing is in a folder.
-    bool read_all() {
-        struct stat information{};
-        if (status_of(descriptor_, information) != 0) return false;
-        size_t room =
-            static_cast<size_t>(information.st_size) + 1;  // no more is asked for at the end of a file
-        for (ssize_t got = 1; got > 0;) {
-            if (room > most) return false;
-            void* const memory = realloc(data_, room + 1);
-            if (memory == nullptr) return false;
-            data_ = static_cast<char*>(memory);
-            while (size_ < room && (got = read(descriptor_, data_ + size_, room - size_)) != 0) {
-                if (got < 0 && errno != EINTR) break;
-                if (got > 0) size_ += static_cast<size_t>(got);
-            }
-            room *= 2;
+    void read_all(size_t told) {
+        data_ = static_cast<char*>(malloc(told + 1));
+        if (data_ == nullptr) return;
+        while (size_ < told) {  // less of what grows shorter, nothing of a folder
+            const ssize_t got = read(descriptor_, data_ + size_, told - size_);
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) break;
+            size_ += static_cast<size_t>(got);
         }
         data_[size_++] = '\0';  // PTX in a file need not end with one
-        return true;
     }
 
     const Uncancelled whole_;
     int descriptor_ = -1;
+    bool there_ = false;
     char* data_ = nullptr;
     size_t size_ = 0;
 };

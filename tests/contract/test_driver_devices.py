@@ -86,7 +86,8 @@ def test_no_such_device(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuInit, 1)
 
 
-def test_pci_bus_id_names_the_device(cuda: Cuda) -> None:
+def test_pci_bus_id_names_the_device(cuda: Cuda, fails: Check) -> None:
+    fails("INVALID_VALUE", cuda.cuDeviceGetPCIBusId, 12, cuda.device)
     text = cuda.cuDeviceGetPCIBusId(32, cuda.device).split(b"\0")[0]
     shorter = [text.removesuffix(b".0")] + ([text[5:]] if text.startswith(b"0000:") else [])
     for form in (text, *shorter):

@@ -210,6 +210,11 @@ def test_a_file(cuda: Cuda, fails: Check, tmp_path: object) -> None:
     assert cuda.cuLibraryGetKernelCount(library) == 3
     cuda.cuLibraryUnload(library)
     fails("FILE_NOT_FOUND", cuda.cuModuleLoad, b"/nowhere/at/all")
+    ends = os.pipe()
+    os.write(ends[1], KERNELS[:1000])
+    os.close(ends[1])
+    fails("FILE_NOT_FOUND", cuda.cuModuleLoad, f"/dev/fd/{ends[0]}".encode())
+    os.close(ends[0])
     with pytest.raises(CudaError):
         cuda.cuModuleLoad(f"{tmp_path}".encode())
 

@@ -106,6 +106,14 @@ def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
     return state
 
 
+def test_what_is_said_to_be_ptx_and_is_none(cuda: Cuda, fails: Check) -> None:
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    for text in (b"garbage\0", b"\0"):
+        fails("INVALID_IMAGE", cuda.cuLinkAddData, state, kind, text, len(text), b"", 0, [], [])
+    cuda.cuLinkDestroy(state)
+
+
 def test_the_linker_joins_variables(cuda: Cuda) -> None:
     weak = DEFINED.replace(b".visible", b".weak")
     for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):

@@ -128,6 +128,11 @@ def test_what_is_mapped_without_access_is_not_filled(cuda: Cuda, fails: Check) -
     handle = cuda.cuMemCreate(step, cuda.properties(), 0)
     cuda.cuMemMap(start, step, 0, handle, 0)
     fails("INVALID_VALUE", cuda.cuMemsetD8, start, 1, 16)
+    reads = cuda.CUmemAccessDesc()
+    reads.location = cuda.properties().location
+    reads.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+    cuda.cuMemSetAccess(start, step, [reads], 1)
+    fails("INVALID_VALUE", cuda.cuMemsetD8, start, 1, 16)
     cuda.cuCtxSynchronize()
     cuda.allow(start, step)
     cuda.cuMemsetD8(start, 1, 16)

@@ -97,7 +97,6 @@ LINKED = {
     "held_up": "2 1\nwent on\n",
     "leaderless": "7\n",
     "no_keys": "its own gone\n",
-    "piped_code": "whole\n",
     "plain": "9 9 3\n201\n",
     "primary_ends": "7\n0\n",
     "row_fills": "0\n",
