@@ -76,15 +76,23 @@ std::vector<void*>& listed_pointers() { return of_thread<std::vector<void*>>(); 
 CUresult replace_any(Driver& driver, GraphNode& node, Instantiated instantiated, CUgraphNodeParams* params) {
     Context* context = nullptr;
     if (params == nullptr || params->type != node.type()) return CUDA_ERROR_INVALID_VALUE;
-    if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
-        params->type == CU_GRAPH_NODE_TYPE_GRAPH || params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    // In the place of a child comes a copy of another graph than its own.
+    const bool other = params->type != CU_GRAPH_NODE_TYPE_GRAPH ||
+                       (params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE &&
+                        driver.graphs.find(params->graph.graph) != node.graph);
+    if (!other || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE || params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUresult result = current_context(driver, context);
-    if (result != CUDA_SUCCESS) return result;
-    return replace(driver, node, instantiated, [&](Driver&, Command& command) {
+    if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
+    Command before = node.command;
+    const CUresult result = replace(driver, node, instantiated, [&](Driver&, Command& command) {
         return read_params(driver, *context, *params, command);
     });
+    if (result != CUDA_SUCCESS) return result;
+    for (auto* inner : inner_graphs(before)) retire_graph(driver, **inner);
+    for (auto* inner : inner_graphs(node.command)) (*inner)->parent = node.graph;
+    return CUDA_SUCCESS;
 }
 
 }  // namespace

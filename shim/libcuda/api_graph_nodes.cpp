@@ -427,7 +427,10 @@ CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* 
 CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {
     if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Node* const node = node_of(handle, given->type);
-    if (node == nullptr || given->type == CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_ERROR_INVALID_VALUE;
+    // In the place of a child comes a copy.
+    const bool moves = given->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+                       given->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    if (node == nullptr || moves) return CUDA_ERROR_INVALID_VALUE;
     return with_parameters(*given, [&](auto* parameters) -> CUresult {
         if constexpr (std::is_same_v<decltype(parameters), const void*>)
             return CUDA_ERROR_INVALID_VALUE;

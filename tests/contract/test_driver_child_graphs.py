@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from cuda_calls import Check, Cuda
+from test_driver_graphs import fill, run
 
 
 def moved(cuda: Cuda, graph: Any) -> Any:
@@ -16,6 +17,30 @@ def moved(cuda: Cuda, graph: Any) -> Any:
     child.ownership = cuda.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
     parameters.graph = child
     return parameters
+
+
+def test_another_child_takes_the_place_of_one(cuda: Cuda) -> None:
+    """A copy of it, as on an H200."""
+    outer, one, two = (cuda.cuGraphCreate(0) for _ in range(3))
+    place = cuda.device_words()
+    for graph, values in ((one, (1,)), (two, (2, 3))):
+        after: list[Any] = []
+        for value in values:
+            node = cuda.cuGraphAddMemsetNode(graph, after, len(after), fill(cuda, place, value), cuda.context)
+            after = [node]
+    node = cuda.cuGraphAddChildGraphNode(outer, None, 0, one)
+    parameters = moved(cuda, two)
+    child = parameters.graph
+    child.ownership = cuda.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE
+    parameters.graph = child
+    cuda.cuGraphNodeSetParams(node, parameters)
+    now = cuda.cuGraphChildGraphNodeGetGraph(node)
+    assert cuda.cuGraphGetNodes(now)[1] == 2
+    assert int(now) != int(two)
+    run(cuda, outer)
+    assert cuda.read(place)[0] == 3
+    for graph in (outer, one, two):
+        cuda.cuGraphDestroy(graph)
 
 
 @pytest.mark.skipif(os.environ.get("FIKIT_TEST_DEVICE") == "real", reason="an H200's driver takes it")
