@@ -184,12 +184,15 @@ def test_its_executor_lasts_while_somebody_gets_on(
     client, other, stuck = daemon.client(), connect(name="other"), connect(name="stuck")
     flag = stuck.allocate(4096)
     flag.fill(0)
-    kernel, waits = other.load(PTX).kernel("nothing"), stuck.load(WAITS).kernel("waits", ["pointer"])
+    spins = other.load(PTX).kernel("spin", ["u64"])
+    waits = stuck.load(WAITS).kernel("waits", ["pointer"])
     left = left_by_a_killed_program(program, client)
+    for _ in range(400):  # ahead: it gets on however long this test is held up
+        spins.launch(10_000_000, grid=1, block=1)
     waits.launch(flag, grid=1, block=1)
-    while shown(client, stuck.identifier).overdue_ns < 2.5e9:  # and that is its own affair
-        kernel.launch(grid=1, block=1)
-        other.synchronize(timeout=10)
+    while (held := shown(client, stuck.identifier)).overdue_ns < 2.5e9:
+        assert held.state == "running"  # that it waits is its own affair
+    assert shown(client, other.identifier).state == "running"
     assert shown(client, left.session).state == "ending"
 
 
