@@ -93,9 +93,33 @@ def _given_environment() -> dict[str, str]:
     return environment
 
 
-def file_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What a word of a command is completed to, by the shell itself."""
+def command_words(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What completes a word of a command: programs the first, files the others, which the shell finds."""
+    if "/" not in incomplete and not context.params.get(parameter.name or ""):
+        return [CompletionItem(name) for name in sorted(_programs(incomplete))]
     return [CompletionItem(incomplete, type="file")]
+
+
+def _programs(beginning: str) -> set[str]:
+    """Those in PATH."""
+    found: set[str] = set()
+    for directory in os.get_exec_path():
+        with suppress(OSError), os.scandir(directory) as entries:
+            found |= {
+                entry.name
+                for entry in entries
+                if entry.name.startswith(beginning) and os.access(entry.path, os.X_OK) and not entry.is_dir()
+            }
+    return found
+
+
+def directory_names(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Directories, by the shell itself."""
+    return [CompletionItem(incomplete, type="dir")]
 
 
 def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +147,7 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--own-driver", is_flag=True, help="Let it load the driver's libcuda.so.1 instead of fikitd's."
         ),
         click.argument(
-            "command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=file_names
+            "command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=command_words
         ),
     )  # fmt: skip
     taking: Callable[..., Any] = with_options

@@ -18,7 +18,7 @@ from fikitctl.verb import LazyVerbs, shared_options
 
 _COMMANDS: Final = "fikitctl.commands"
 COMPLETE: Final = "_FIKITCTL_COMPLETE"
-"""By this variable a shell asks what a word could be completed to (``completion``)."""
+"""By this variable a shell asks what a word could be completed to (``shells``)."""
 FAMILIES: Final = {
     "Run work": {
         "run": f"{_COMMANDS}.run:run",
@@ -112,6 +112,9 @@ cli: Final = LazyVerbs(
 def call(arguments: Sequence[str]) -> int:
     """Run fikitctl with ``arguments``; its exit code. Raises KeyboardInterrupt."""
     if COMPLETE in os.environ:
+        from fikitctl import shells
+
+        shells.add_shells()
         cli.main([], prog_name="fikitctl", complete_var=COMPLETE)
     invocation = Invocation()
     try:

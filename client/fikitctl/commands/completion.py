@@ -19,9 +19,7 @@ from fikitctl.verb import Verb
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell."""
-    from click.shell_completion import BashComplete, FishComplete, ZshComplete
-
     from fikitctl.main import COMPLETE
+    from fikitctl.shells import SHELLS
 
-    generator = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[shell]
-    click.echo(generator(ctx.find_root().command, {}, "fikitctl", COMPLETE).source())
+    click.echo(SHELLS[shell](ctx.find_root().command, {}, "fikitctl", COMPLETE).source())

@@ -15,7 +15,7 @@ from fikitctl.commands.run import await_sessions, run_job
 from fikitctl.commands.work import unsupported_text
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.invocation import Invocation, note
-from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, file_names
+from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, command_words
 from fikitctl.output import print_json
 from fikitctl.plain import lines
 from fikitctl.verb import ANSWER_SECONDS, Verb
@@ -79,7 +79,7 @@ def _examine(invocation: Invocation, command: tuple[str, ...]) -> int:
         "fikitctl doctor --json | jq '.checks[] | select(.ok | not)'",
     ],
 )
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=command_words)
 @click.pass_obj
 def doctor(invocation: Invocation, command: tuple[str, ...]) -> int:
     """Check the daemon; or what of CUDA a command misses.

@@ -8,7 +8,7 @@ import click
 from fikit.protocol import Submitted
 
 from fikitctl.invocation import Invocation, is_terminal, note
-from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
+from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, directory_names, takes_job_options
 from fikitctl.output import print_json
 from fikitctl.quantities import OUTPUT_LIMIT
 from fikitctl.verb import Verb
@@ -26,7 +26,13 @@ from fikitctl.verb import Verb
     ],
 )
 @takes_job_options
-@click.option("-C", "--directory", type=click.Path(readable=False), help="Run it there instead of here.")
+@click.option(
+    "-C",
+    "--directory",
+    type=click.Path(readable=False),
+    shell_complete=directory_names,
+    help="Run it there instead of here.",
+)
 @click.option("--output-limit", type=OUTPUT_LIMIT, help="Keep this much of each output; else all it may.")
 @click.pass_obj
 def submit(invocation: Invocation, job: JobOptions, directory: str | None, output_limit: int | None) -> None:
