@@ -125,7 +125,7 @@ def usage_pairs(usage: Usage) -> list[tuple[str, str]]:
         ("gpu time", duration_text(usage.gpu_ns / 1e9)),
         ("launches", str(usage.launches)),
         ("operations", str(usage.operations)),
-        ("queued", str(usage.queued)),
+        ("to be issued", str(usage.queued)),
         ("copied", size_text(usage.bytes_copied)),
         ("memory", f"{size_text(usage.memory_bytes)} (peak {size_text(usage.memory_peak_bytes)})"),
         ("gate waits", f"{usage.gate_waits} ({duration_text(usage.gate_wait_ns / 1e9)})"),

@@ -173,7 +173,7 @@ sessions      session-1
 gpu time      1m30s
 launches      120000
 operations    130000
-queued        7
+to be issued  7
 copied        3.0G
 memory        2.0G (peak 2.5G)
 gate waits    40 (1.5s)
@@ -193,7 +193,7 @@ opened        2027-01-14 07:00:00
 gpu time      1.5ms
 launches      0
 operations    0
-queued        0
+to be issued  0
 copied        -
 memory        300B (peak -)
 gate waits    0 (-)
