@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import group_number
 
 if TYPE_CHECKING:
+    from fikitd.configuration import DaemonSection
     from fikitd.daemon import Daemon
 
 LEAST_FREE_BYTES: Final = 256 << 20
@@ -60,16 +62,28 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
         wrong.append("it is gone, or another: what is noted from now on is lost with this daemon")
     yield Check(name="state file", ok=not wrong, detail=", ".join(wrong) or "none was ever damaged")
     yield from directory_checks(daemon.directories.runtime, "runtime directory")
-    settings = daemon.configuration.daemon
     if os.geteuid() == 0:
-        for name in (settings.socket_group, settings.administrator_group):
-            there = group_number(name) is not None
-            missing = "does not exist: only root belongs to it"
-            remedy = f"sudo groupadd --system {name}, then start fikitd anew"
-            detail = name if there else f"{name} {missing}; {remedy}"
-            yield Check(name=f"group {name}", ok=there, detail=detail)
+        yield from group_checks(daemon.configuration.daemon, daemon.directories.socket)
     else:
         yield Check(name="user", ok=True, detail=f"runs as uid {os.geteuid()}: serves this user only")
+
+
+def group_checks(settings: DaemonSection, socket: Path) -> Iterator[Check]:
+    """A group that does not exist is missed where it alone lets others than root in."""
+    to_all = False
+    with suppress(OSError):
+        to_all = bool(socket.stat().st_mode & stat.S_IWOTH)
+    remedy = f"sudo groupadd --system {settings.socket_group}, then start fikitd anew"
+    let_in = "everybody may connect" if to_all else f"only root may connect; {remedy}"
+    missing = {settings.administrator_group: "root alone is an administrator", settings.socket_group: let_in}
+    for name in (settings.socket_group, settings.administrator_group):
+        there = group_number(name) is not None
+        detail = name if there else f"{name} does not exist: {missing[name]}"
+        yield Check(
+            name=f"group {name}",
+            ok=there or to_all or name != settings.socket_group,
+            detail=detail,
+        )
 
 
 def directory_checks(directory: Path, name: str) -> Iterator[Check]:

@@ -18,7 +18,7 @@ from fikit.control import Connection
 from fikitd.configuration_files import load
 from fikitd.jobs import files
 from fikitd.main import main
-from tests.integration.conftest import Client, Daemon, of_a_runner
+from tests.integration.conftest import SETTINGS, Client, Daemon, of_a_runner
 
 NOBODY = 65534
 AsUser = Callable[[int, Callable[[], str]], str]
@@ -210,6 +210,25 @@ def test_what_the_daemon_keeps_is_nobody_else_s_to_read(stopped_daemon: Daemon) 
     kept = [each for place in places for each in place.rglob("*") if not each.is_socket()]
     assert {each.name for each in kept} >= {"state.db", "stdout"}
     assert [each for each in kept if each.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="groups are looked at for root")
+@pytest.mark.parametrize(("mode", "missed"), [("0660", True), ("0666", False)])
+def test_the_doctor_misses_the_group_that_alone_lets_users_in(
+    stopped_daemon: Daemon, mode: str, missed: bool
+) -> None:
+    groups = 'socket_group = "no-such-users"\nadministrator_group = "no-such-admins"\n'
+    settings = SETTINGS.replace('socket_mode = "0666"\n', f'socket_mode = "{mode}"\n{groups}')
+    stopped_daemon.configure(settings=settings)
+    checks = stopped_daemon.start().client().ask(p.Doctor()).checks
+    told = {check.name: (check.ok, check.detail) for check in checks if check.name.startswith("group ")}
+    to_all = "no-such-users does not exist: everybody may connect"
+    remedy = "sudo groupadd --system no-such-users, then start fikitd anew"
+    only_root = f"no-such-users does not exist: only root may connect; {remedy}"
+    assert told == {
+        "group no-such-users": (False, only_root) if missed else (True, to_all),
+        "group no-such-admins": (True, "no-such-admins does not exist: root alone is an administrator"),
+    }
 
 
 def test_jobs_of_one_user_leave_others_places_and_their_output(
