@@ -214,15 +214,17 @@ class Supervisor:
         there = [each for each in here if each.state != "stopping"]
         expected = self._expected(gpu)
         has_one = uid in expected.values() or any(each.uid == uid for each in here)
-        limit = places_for(has_one and domain not in expected, self._settings().max_per_gpu)
+        most = self._settings().max_per_gpu
+        limit = places_for(has_one and domain not in expected, most)
         to_come = expected.keys() - {each.domain for each in there} - {domain}
         if len(there) + len(to_come) < limit:
             return None
         idle = [each for each in there if each.idle and each.domain not in expected]
         if not idle:
-            the_most = "the most beside one of yours" if has_one else "the most it may have"
+            rest = f" of at most {most}; the rest is kept for users without one"
             raise QuotaReached(
-                f"GPU {gpu} already has {limit} executors, {the_most}",
+                f"GPU {gpu} already has {limit} executors"
+                + (rest if limit < most else ", the most it may have"),
                 "end isolated jobs or sessions, or wait until others end",
             )
         return min(idle, key=lambda each: each.idle_since)

@@ -161,9 +161,10 @@ class Jobs(JobRecords):
             if job is None or job.state != "queued" or not self.admits():
                 continue
             has_one = job.uid in running
-            if len(running) >= places_for(has_one, self.max_running()):
-                the_most = "the most beside one of yours" if has_one else "the most that may"
-                self._waits(job, f"{len(running)} jobs run, {the_most}")
+            if len(running) >= places_for(has_one, most := self.max_running()):
+                rest = f" of at most {most}; the rest is kept for users of whom none runs"
+                why = rest if len(running) < most else ", the most that may"
+                self._waits(job, f"{len(running)} jobs run{why}")
                 continue
             asks = (job.uid, job.tenant, job.gpus, job.memory_limit_bytes, job.isolated)
             if asks in refusals:

@@ -244,7 +244,7 @@ def test_jobs_of_one_user_leave_others_places_and_their_output(
     jobs = [submit(client, "/bin/sleep", "1000") for _ in range(4)]
     while not (reason := client.ask(p.Show(target=jobs[3])).job.reason):
         pass
-    assert reason == "3 jobs run, the most beside one of yours"
+    assert reason == "3 jobs run of at most 4; the rest is kept for users of whom none runs"
 
     def other() -> str:
         mine = Client(daemon.socket)
