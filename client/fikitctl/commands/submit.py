@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from typing import Final
 
 import click
-from fikit.protocol import Submitted
+from fikit.protocol import JobRecord, Submitted, Wait, Waited
 
+from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation, is_terminal, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, directory_names, takes_job_options
 from fikitctl.output import print_json
 from fikitctl.quantities import OUTPUT_LIMIT
 from fikitctl.verb import Verb
+
+_LOOK_MS: Final = 50
+_LOOKS: Final = 20
 
 
 @click.command(
@@ -48,8 +54,19 @@ def submit(invocation: Invocation, job: JobOptions, directory: str | None, outpu
     except OSError as error:  # it runs all the same, and who called us would submit it again
         error.add_note(f"the job was submitted: {submitted.job.job}")
         raise
-    if submitted.job.state == "queued" and is_terminal():
-        note(f"queued: {submitted.job.reason or 'waiting for room'}")
+    if is_terminal() and (reason := why_it_waits(invocation, submitted.job)):
+        note(f"queued: {reason}")
+
+
+def why_it_waits(invocation: Invocation, job: JobRecord) -> str:
+    """Once the daemon has looked for a place; empty for a job that starts, as where there is room."""
+    with suppress(CommandError), invocation.connected() as control:
+        for _ in range(_LOOKS):
+            if job.state != "queued" or job.reason:
+                break
+            waited: Waited = control.request(Wait(job=job.job, wait_ms=_LOOK_MS))
+            job = waited.job
+    return job.reason if job.state == "queued" else ""
 
 
 def own_umask() -> int:

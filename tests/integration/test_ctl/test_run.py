@@ -267,6 +267,28 @@ def test_a_person_is_told_that_there_is_no_room_yet(daemon: Daemon, on_terminal:
     on_terminal("run", "true").read_until(b"fikitctl: waiting for room")
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({"state": "running"}, b"job-1\r\n"),
+        ({"reason": "no room"}, b"job-1\r\nfikitctl: queued: no room\r\n"),
+    ],
+)
+def test_a_person_who_submits_is_told_what_a_job_waits_for_that_does(
+    daemon: Daemon, on_terminal: Any, found: dict[str, str], told: bytes
+) -> None:
+    """It is queued for a moment, too, where there is room."""
+    queued = msgspec.structs.replace(JOB, state="queued", reason="")
+    looks = iter([queued, msgspec.structs.replace(queued, **found)])
+    daemon.script |= {
+        Submit: Submitted(job=queued),
+        protocol.Wait: lambda _request: protocol.Waited(job=next(looks)),
+    }
+    screen = on_terminal("submit", "true")
+    assert screen.process.wait(20) == 0
+    assert os.read(screen.terminal, 1024) == told
+
+
 @pytest.mark.usefixtures("admitting")
 def test_a_child_that_reads_the_terminal_gets_it(on_terminal: Any) -> None:
     screen = on_terminal("run", "sh", "-c", 'read line; echo "got $line"; exit 4')
