@@ -80,3 +80,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"fikit.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """For notebooks and shells, which look here for what they may complete."""
+    return sorted({*globals(), *__all__, "trio"})

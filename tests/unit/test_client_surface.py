@@ -43,6 +43,15 @@ def test_every_public_name_is_there() -> None:
         _ = fikit.nothing_of_the_kind
 
 
+def test_a_notebook_completes_names_that_nobody_has_used() -> None:
+    code = "import fikit; print(*dir(fikit))"
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
+    )
+    assert {*fikit.__all__, "trio"} <= set(done.stdout.split())
+
+
 def test_modules_that_do_no_io_and_know_no_native_code() -> None:
     alone = [PACKAGE / f"{name}.py" for name in ("errors", "cuda_errors", "place", "control")]
     for path in [*alone, *PACKAGE.glob("protocol/*.py")]:
