@@ -18,7 +18,7 @@ from fikit.protocol import PRIORITIES, Submit
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
-from fikitctl.quantities import GPUS, NAME, PRIORITY, SIZE, gpu_named
+from fikitctl.quantities import GPUS, MEMORY, NAME, PRIORITY, gpu_named
 
 Gpus = list[int | str] | Literal["all"]
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
@@ -139,7 +139,7 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-g", "--gpus", "--gpu", type=GPUS, default="", metavar="N,...|all",
             help="Which GPUs it sees, in this order, by number or UUID; else one that the daemon chooses.",
         ),
-        click.option("-m", "--memory", type=SIZE, default="0", help="Memory limit on each GPU: 8G, 512M."),
+        click.option("-m", "--memory", type=MEMORY, default="0", help="Memory limit on each GPU: 8G, 512M."),
         click.option("-n", "--name", type=NAME, help="A name to show; else the command's."),
         click.option("--isolate", is_flag=True, help="Share no CUDA context with other work."),
         click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable."),

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LEAST_MEMORY: Final = 1 << 20
 _MOST_BYTES: Final = 1 << 62
 """What the protocol has room for; so it has for the number of a GPU."""
 _MOST_SECONDS: Final = 1e9
@@ -38,6 +39,14 @@ def parse_size(text: str) -> int:
     if count > _MOST_BYTES:
         raise ValueError(f"{text!r} is more than there can be")
     return count
+
+
+def parse_memory(text: str) -> int:
+    """A limit of memory, which programs live with; to the daemon none is the tenant's."""
+    size = parse_size(text)
+    if 0 < size < _LEAST_MEMORY:
+        raise ValueError(f"{text!r} is {size} bytes, which no program can use: write it like 512M or 8G")
+    return size
 
 
 def parse_output_limit(text: str) -> int:
@@ -149,7 +158,7 @@ class _Parsed(Parameter):
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
-SIZE: Final = _Parsed("size", parse_size)
+MEMORY: Final = _Parsed("size", parse_memory)
 OUTPUT_LIMIT: Final = _Parsed("size", parse_output_limit)
 DURATION: Final = _Parsed("duration", parse_duration)
 PRIORITY: Final = _Parsed("priority", parse_priority, ("high", "normal", "low"))

@@ -154,6 +154,7 @@ def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
         ["show", "NOT AN ID"],
         ["priority", "urgent", "job-1"],
         ["submit", "--memory", "lots", "--", "true"],
+        ["submit", "--memory", "8", "--", "true"],
         ["submit"],
         ["kill", "-s", "NOSUCH", "job-1"],
         ["completion", "csh"],
