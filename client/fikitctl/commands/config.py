@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 from typing import Final
 
 import click
 
 from fikitctl.failures import refused
-from fikitctl.invocation import Invocation
+from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
 from fikitctl.verb import LazyVerbs, Verb
 
 _ANY_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+def _is_user(tenant: str) -> bool:
+    """Whether somebody may come to have that name; a number may be anybody's."""
+    try:
+        return tenant.isdecimal() or pwd.getpwnam(tenant).pw_name == tenant
+    except KeyError:
+        return False
 
 
 @click.command(
@@ -38,6 +47,9 @@ def check(invocation: Invocation, file: Path | None) -> None:
         print_json(configuration)
     elif read := parts(file or default_file()):
         click.echo("".join(f"{each}: ok\n" for each in read), nl=False)
+        for name in configuration.tenants:
+            if not _is_user(name):
+                note(f"[tenants.{name}]: there is no user of that name here")
     else:
         click.echo(f"{default_file()}: not there, which is right: everything is at its default")
 

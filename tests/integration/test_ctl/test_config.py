@@ -146,3 +146,13 @@ def test_what_is_no_number_is_named_with_its_key(
 
 def test_what_is_there_and_no_file_is_not_said_to_be_missing(fikitctl: Fikitctl) -> None:
     assert "/dev/null: no regular file" in fikitctl("config", "check", "/dev/null").err
+
+
+def test_a_tenant_whom_nobody_can_be_is_named(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    """A name that is misspelt has limits that hold for nobody."""
+    file = tmp_path / "fikitd.toml"
+    file.write_text(
+        "[tenants.root]\nmax_jobs = 1\n[tenants.rot]\nmax_jobs = 1\n[tenants.4711]\nmax_jobs = 1\n"
+    )
+    told = "fikitctl: [tenants.rot]: there is no user of that name here\n"
+    assert fikitctl("config", "check", str(file)) == (0, f"{file}: ok\n", told)
