@@ -368,13 +368,15 @@ void Core::check_health(Nanoseconds now) {
         return;
     last_health_ = now;
     if (const CUresult result = lost(); result != CUDA_SUCCESS)
-        fail(result, suspected ? "a call" : "the device");
+        fail(result, suspected ? "a call" : "a check");
 }
 
 // The context is lost: every session gets CUDA's sticky error, then the process ends.
 void Core::fail(CUresult error, const std::string& what) {
     if (failure_.load() != 0) return;
-    const std::string failure = what + ": " + driver_.describe(error);
+    // Where it was seen is anybody's call, made after the one that is to blame.
+    const std::string failure =
+        "the CUDA context was lost (seen at: " + what + "): " + driver_.describe(error);
     std::string text = failure;
     if (error == CUDA_ERROR_ASSERT && text.size() + 2 < FIKIT_ERROR_TEXT)
         text += '\n' + failed_assertions_.text(FIKIT_ERROR_TEXT - text.size() - 2);

@@ -122,6 +122,7 @@ def test_an_illegal_address_is_the_sticky_error_of_everybody_in_the_executor(con
             while True:
                 session.synchronize()
         assert caught.value.name == "CUDA_ERROR_ILLEGAL_ADDRESS"
+        assert "the CUDA context was lost (seen at: " in str(caught.value)
     with apart.allocate(4) as memory:
         memory.fill(1)
         assert memory.read() == b"\1\1\1\1"
