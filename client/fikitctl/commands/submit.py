@@ -42,7 +42,11 @@ _LOOKS: Final = 20
 @click.option("--output-limit", type=OUTPUT_LIMIT, help="Keep this much of each output; else all it may.")
 @click.pass_obj
 def submit(invocation: Invocation, job: JobOptions, directory: str | None, output_limit: int | None) -> None:
-    """Run a command as a job in the background; prints its identifier."""
+    """Run a command as a job in the background; prints its identifier.
+
+    --timeout limits the wait for the daemon, not the command: submit -- timeout 2h COMMAND does that. One
+    after another: wait job-1 && submit -- COMMAND.
+    """
     submitted: Submitted = invocation.request(
         job.request(invocation, directory, output_limit_bytes=output_limit or 0, umask=own_umask())
     )
