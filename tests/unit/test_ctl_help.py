@@ -120,7 +120,7 @@ def test_bash_takes_the_script_and_completes_a_verb() -> None:
         ("run --priority h", ["plain,high"]),
         ("submit -g a", ["plain,all"]),
         ("kill -s US", ["plain,USR1", "plain,USR2"]),
-        ("ps --format id,st", ["plain,id,state"]),
+        ("ps --format id,st", ["plain,id,state", "plain,id,started"]),
         ("ps -H /t", ["file,/t"]),
     ],
 )

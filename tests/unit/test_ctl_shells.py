@@ -83,7 +83,7 @@ def test_a_file_behind_an_equals_sign_is_completed(tmp_path: Path, shell: str, o
 
 
 def test_fish_takes_commas(tmp_path: Path) -> None:
-    assert completed(tmp_path, "fikitctl ps --format id,st", "fish") == ["id,state"]
+    assert completed(tmp_path, "fikitctl ps --format id,sta", "fish") == ["id,started", "id,state"]
 
 
 def test_fish_shows_what_stands_behind_a_comma(tmp_path: Path) -> None:

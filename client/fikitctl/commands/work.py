@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
 from typing import Final
 
 import click
@@ -56,6 +57,16 @@ def _gpus(work: Work) -> str:
     return ",".join(map(str, gpus)) or "-"
 
 
+def _moment(of_job: str, of_session: str = "") -> Callable[[Work], str]:
+    """When it was, by the fields that say so."""
+
+    def text(work: Work) -> str:
+        field = of_job if isinstance(work, JobRecord) else of_session
+        return moment(getattr(work, field, None)) or "-"
+
+    return text
+
+
 def work_columns() -> list[Column]:
     """What ``ps`` can print of a job or session."""
     return [
@@ -76,6 +87,9 @@ def work_columns() -> list[Column]:
         Column(
             "gate_wait", lambda work: duration_text(work.usage.gate_wait_ns / 1e9), right=True, hidden=True
         ),
+        Column("submitted", _moment("submitted_unix"), hidden=True),
+        Column("started", _moment("started_unix", "opened_unix"), hidden=True),
+        Column("ended", _moment("ended_unix"), hidden=True),
         Column("job", lambda work: work.job or "-", hidden=True),
         Column("command", _command, hidden=True),
         Column("reason", lambda work: getattr(work, "reason", "") or "-", hidden=True),
