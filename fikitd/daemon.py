@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import trio
-from fikit.protocol import GpuRecord, OpenSession, priority_name
+from fikit.protocol import PRIORITIES, GpuRecord, OpenSession, priority_name
 
 from fikitd import __version__
 from fikitd.configuration import Allowance, Configuration, allowance
@@ -151,15 +151,17 @@ class Daemon:
         fields = {name: getattr(granted, name) for name in granted.__struct_fields__}
         return Allowance(**{**fields, "priority_ceiling": HIGHEST})
 
-    def check_priority(self, peer: Peer, priority: int) -> None:
-        """Raises NotPermitted above the ceiling."""
+    def priority(self, peer: Peer, asked: int | None) -> int:
+        """What is asked for, or else normal or the lower ceiling. Raises NotPermitted above the ceiling."""
         ceiling = self.allowance(peer).priority_ceiling
+        priority = max(PRIORITIES["normal"], ceiling) if asked is None else asked
         if priority < ceiling:
             raise NotPermitted(
                 f"priority {priority_name(priority)} is above {priority_name(ceiling)},"
                 f" the priority ceiling of tenant {peer.tenant}",
                 f"ask for {priority_name(ceiling)}, or have the tenant's priority_ceiling raised",
             )
+        return priority
 
     def check_open(self) -> None:
         """Raises Draining while no new work is taken."""
@@ -261,9 +263,9 @@ class Daemon:
                     f"GPU {gpu} is none of {job.job}", "fikitctl submit --gpus gives a job several"
                 )
             gpu = job.gpu if gpu is None else gpu
+            priority = job.priority
             request = OpenSession(
                 name=request.name,
-                priority=job.priority,
                 gpu=gpu,
                 memory_limit_bytes=job.memory_limit_bytes,
                 isolated=job.isolated,
@@ -272,7 +274,7 @@ class Daemon:
             )
         else:
             self.check_open()
-            self.check_priority(peer, request.priority)
+            priority = self.priority(peer, request.priority)
         session = new_identifier()
         alone = f"job-{session}" if request.isolated else users_domain(peer.uid)
         domain = domain_of(job) if job else alone
@@ -280,6 +282,7 @@ class Daemon:
         device = self._place(ask, self.claims(besides=job))
         return Opening(
             request=request,
+            priority=priority,
             peer=peer,
             device=device,
             domain=domain,

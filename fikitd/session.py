@@ -135,6 +135,7 @@ class Opening:
     """A decided request for a session: where, how much, for whom."""
 
     request: OpenSession
+    priority: int
     peer: Peer
     device: DeviceSpec
     domain: str
@@ -169,7 +170,7 @@ def new_session(opening: Opening, executor: Executor) -> Session:
         uid=peer.uid,
         pid=peer.pid,
         name=request.name,
-        priority=request.priority,
+        priority=opening.priority,
         weight=opening.allowance.weight,
         memory_limit_bytes=opening.memory_limit_bytes,
         tenant_limit_bytes=opening.allowance.memory_limit_bytes,

@@ -38,7 +38,7 @@ _MOST_SECONDS: Final = 1e9
 def connect(
     *,
     name: str | None = None,
-    priority: str | int = "normal",
+    priority: str | int | None = None,
     gpu: int | None = None,
     memory_limit: int = 0,
     isolated: bool = False,
@@ -48,17 +48,18 @@ def connect(
     """Open a session with the daemon.
 
     ``name``: shown by ``fikitctl`` (None: the program's name). ``priority``: high, normal, low, or 0
-    (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
-    an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
-    for the daemon's answers; None: a minute for the daemon itself, and as long as it lets an executor start
-    (``start_seconds`` of its configuration). A process that ``fikitctl submit`` started belongs to its job
+    (highest) to 9; None: normal, or the highest that the tenant may. ``gpu``: None for any.
+    ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``: an executor of its own. ``socket``: None
+    for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds for the daemon's answers; None: a minute
+    for the daemon itself, and as long as it lets an executor start (``start_seconds`` of its
+    configuration). A process that ``fikitctl submit`` started belongs to its job
     (``$FIKIT_JOB``), and waits for a daemon that is being started anew. The job decides there: of
     ``priority``, ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for here, and ``gpu``
     is one of the job's. Raises UsageError, UnreachableError, RefusedError; TimeoutError where no answer comes
     in time.
     """
     try:
-        level = protocol.priority_level(str(priority))
+        level = None if priority is None else protocol.priority_level(str(priority))
     except ValueError as error:
         raise UsageError(str(error)) from None
     gpu = _checked("gpu", gpu, protocol.Count | protocol.GpuUuid | None)

@@ -87,7 +87,7 @@ async def _finished(core: Core, wait: Callable[[float], int], call: str) -> None
 async def connect(
     *,
     name: str | None = None,
-    priority: str | int = "normal",
+    priority: str | int | None = None,
     gpu: int | None = None,
     memory_limit: int = 0,
     isolated: bool = False,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import click
 from click.shell_completion import CompletionItem
 from fikit import unmodified
-from fikit.protocol import PRIORITIES, Submit
+from fikit.protocol import Submit
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
@@ -30,7 +30,7 @@ class JobOptions:
     """As the command line has them, by the options' names."""
 
     command: tuple[str, ...]
-    priority: int = PRIORITIES["normal"]
+    priority: int | None = None
     gpus: Gpus = field(default_factory=list)
     memory: int = 0
     name: str | None = None
@@ -132,8 +132,8 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     options = (
         click.option(
-            "-p", "--priority", type=PRIORITY, default="normal", show_default=True,
-            help="high, normal, low, or 0 (highest) to 9.",
+            "-p", "--priority", type=PRIORITY,
+            help="high, normal, low, or 0 (highest) to 9; else normal, or the highest that you may.",
         ),
         click.option(
             "-g", "--gpus", "--gpu", type=GPUS, default="", metavar="N,...|all",

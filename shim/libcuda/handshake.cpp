@@ -4,21 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <string_view>
+
 #include "conversation.hpp"
 #include "log.hpp"
 
 namespace fikit::shim {
 namespace {
 
-// high, normal, low or a digit; outside a job it is ours to say.
-uint64_t priority_level() {
-    const char* text = getenv("FIKIT_PRIORITY");
-    if (text == nullptr || strcmp(text, "normal") == 0) return 5;
-    if (strcmp(text, "high") == 0) return 0;
-    if (strcmp(text, "low") == 0) return 9;
-    if (text[0] >= '0' && text[0] <= '9' && text[1] == '\0') return static_cast<uint64_t>(text[0] - '0');
-    if (*text != '\0') call_log.say("FIKIT_PRIORITY is '%s', not high, normal, low, 0 to 9: normal", text);
-    return 5;
+// high, normal, low or a digit; outside a job it is ours to say, or else the daemon's.
+void write_priority(MessageWriter& request) {
+    const char* const set = getenv("FIKIT_PRIORITY");
+    const std::string_view text = set == nullptr ? "" : set;
+    request.text("priority");
+    if (text == "normal") return request.number(5);
+    if (text == "high") return request.number(0);
+    if (text == "low") return request.number(9);
+    if (text.size() == 1 && text[0] >= '0' && text[0] <= '9')
+        return request.number(static_cast<uint64_t>(text[0] - '0'));
+    if (!text.empty())
+        call_log.say("FIKIT_PRIORITY is '%s', not high, normal, low, 0 to 9: as if unset", set);
+    request.nothing();
 }
 
 // How many bytes the UTF-8 character there has; 0: there is none.
@@ -76,8 +82,7 @@ bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
     begin_request(open, 2, 5, "open_session");
     open.text("name");
     open.text(session_name(program_invocation_short_name, name));
-    open.text("priority");
-    open.number(priority_level());
+    write_priority(open);
     open.text("gpu");
     open.number(gpu);
     open.text("unmodified");

@@ -77,6 +77,21 @@ def test_priority_ceiling_names_itself(daemon: Daemon, as_user: AsUser) -> None:
     assert said.startswith("permission: priority high is above normal, the priority ceiling of tenant nobody")
 
 
+def test_who_asks_for_no_priority_has_one_that_he_may(stopped_daemon: Daemon, as_user: AsUser) -> None:
+    """By default that is normal, with which one who may have low alone could do nothing."""
+    stopped_daemon.configure('priority_ceiling = "low"\n')
+    daemon = stopped_daemon.start()
+
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        opened = mine.ask(p.OpenSession(name="any"))
+        job = mine.ask(p.Submit(command=["true"], environment={}, directory="/")).job
+        refused = mine.ask(p.OpenSession(name="asks", priority=5))
+        return str((opened.priority, job.priority, refused.code))
+
+    assert as_user(NOBODY, ask) == "(9, 9, 'permission')"
+
+
 def test_ceiling_and_limits_of_one_tenant(stopped_daemon: Daemon, as_user: AsUser) -> None:
     stopped_daemon.configure('priority_ceiling = "high"\nmax_sessions = 1\nmemory_limit_bytes = 1000000\n')
     daemon = stopped_daemon.start()

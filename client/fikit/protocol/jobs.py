@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from fikit.protocol.usage import Usage
-from fikit.protocol.words import PRIORITIES, Bytes, Count, GpuUuid, Identifier, Level, Name, Reply, Request
+from fikit.protocol.words import Bytes, Count, GpuUuid, Identifier, Level, Name, Reply, Request
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,8 @@ class Submit(Request, tag="submit", frozen=True):
     command: Annotated[list[Annotated[str, Meta(max_length=131072)]], Meta(min_length=1, max_length=1 << 20)]
     environment: Annotated[dict[str, str], Meta(max_length=1 << 16)]
     directory: str
-    priority: Level = PRIORITIES["normal"]
+    priority: Level | None = None
+    """None: normal, or the highest that the tenant may ask for."""
     gpus: Annotated[list[Count | GpuUuid], Meta(max_length=16)] | Literal["all"] = field(default_factory=list)
     """Which, by index or how the UUID begins, in the order in which its programs are to see them; none: one
     that the daemon chooses."""

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from fikit.protocol.usage import GateStatistics, Usage
-from fikit.protocol.words import PRIORITIES, Bytes, Count, GpuUuid, Identifier, Level, Name, Reply, Request
+from fikit.protocol.words import Bytes, Count, GpuUuid, Identifier, Level, Name, Reply, Request
 
 
 class SessionRecord(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,8 @@ class OpenSession(Request, tag="open_session", frozen=True):
     """
 
     name: Name
-    priority: Level = PRIORITIES["normal"]
+    priority: Level | None = None
+    """None: normal, or the highest that the tenant may ask for."""
     gpu: int | GpuUuid | None = None
     memory_limit_bytes: Bytes = 0
     isolated: bool = False

@@ -24,10 +24,12 @@ from fikitctl.verb import Verb
         " -v $S:$S -v /opt/fikitd:/opt/fikitd image",
     ],
 )
-@click.option("-p", "--priority", type=PRIORITY, default="normal", show_default=True, help="Of its sessions.")
+@click.option(
+    "-p", "--priority", type=PRIORITY, help="Of its sessions; else normal, or the highest that you may."
+)
 @click.option("--plain", is_flag=True, help="NAME=VALUE lines, as systemd and docker read them.")
 @click.pass_obj
-def env(invocation: Invocation, priority: int, plain: bool) -> None:
+def env(invocation: Invocation, priority: int | None, plain: bool) -> None:
     """Print the variables that make CUDA programs use fikitd.
 
     For a shell, a Dockerfile, a systemd unit, a notebook's kernel. 'run' and 'submit' set them by themselves.
@@ -36,7 +38,8 @@ def env(invocation: Invocation, priority: int, plain: bool) -> None:
         found = variables(invocation.path, os.environ)
     except FileNotFoundError as error:
         raise refused(str(error), "fikitd's package is not installed whole") from None
-    found["FIKIT_PRIORITY"] = str(priority)
+    if priority is not None:
+        found["FIKIT_PRIORITY"] = str(priority)
     if invocation.as_json:
         print_json(found)
         return

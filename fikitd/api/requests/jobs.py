@@ -51,11 +51,11 @@ async def submit(caller: Caller, request: Submit) -> Reply:
         began = await patiently(lambda: start_time(caller.peer.pid))
         depth = await patiently(lambda: depth_of(caller.peer.pid))
     daemon.check_open()
-    daemon.check_priority(caller.peer, request.priority)
+    priority = daemon.priority(caller.peer, request.priority)
     check_room_ever(caller, request)
     surroundings = {SOCKET_VARIABLE: str(daemon.directories.socket)}
     environment = {**request.environment, **surroundings}
-    job = await daemon.jobs.submit(draft(caller, request, began), request.command, environment)
+    job = await daemon.jobs.submit(draft(caller, request, priority, began), request.command, environment)
     surroundings[JOB_VARIABLE] = job.job
     if not request.foreground:
         return Submitted(job=job.record(job.usage), environment=surroundings)
@@ -137,7 +137,7 @@ def gpus_asked(caller: Caller, request: Submit) -> tuple[int, ...]:
     return asked
 
 
-def draft(caller: Caller, request: Submit, caller_started: int | None) -> Job:
+def draft(caller: Caller, request: Submit, priority: int, caller_started: int | None) -> Job:
     """The job as asked for, before it has a number."""
     peer, most = caller.peer, caller.daemon.configuration.jobs.output_bytes
     asked = gpus_asked(caller, request)
@@ -150,7 +150,7 @@ def draft(caller: Caller, request: Submit, caller_started: int | None) -> Job:
         name=request.name or Path(request.command[0]).name[:MOST_NAME] or "job",
         command=shown(request.command),
         directory=request.directory,
-        priority=request.priority,
+        priority=priority,
         gpu_asked=asked[0] if asked else None,
         gpus_asked=asked if len(asked) > 1 else (),
         memory_limit_bytes=request.memory_limit_bytes,

@@ -72,9 +72,9 @@ async def set_paused(caller: Caller, target: Job | Session, paused: bool) -> Non
 async def set_priority(caller: Caller, request: SetPriority) -> Reply:
     """From the next operation on; the ceiling is that of who asks."""
     target = target_of(caller, request.target)
-    caller.daemon.check_priority(caller.peer, request.priority)
+    priority = caller.daemon.priority(caller.peer, request.priority)
     if isinstance(target, Job):
-        await caller.daemon.jobs.set_priority(target, request.priority)
+        await caller.daemon.jobs.set_priority(target, priority)
     else:
-        await caller.daemon.sessions.set_priority(target, lambda: request.priority)
+        await caller.daemon.sessions.set_priority(target, lambda: priority)
     return Done()

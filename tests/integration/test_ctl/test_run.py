@@ -262,6 +262,12 @@ def test_the_end_is_seen_where_the_caller_ignores_the_ends_of_children() -> None
     assert ended.returncode == 3
 
 
+def test_whose_priority_is_not_named_leaves_it_to_the_daemon(admitting: Daemon) -> None:
+    for options in ([], ["-p", "normal"]):
+        subprocess.run([*START[:-1], "run", *options, "true"], timeout=30, check=True)
+    assert [each.priority for each in admitting.of(Submit)] == [None, 5]
+
+
 def test_a_person_is_told_that_there_is_no_room_yet(daemon: Daemon, on_terminal: Any) -> None:
     daemon.script[Submit] = None
     on_terminal("run", "true").read_until(b"fikitctl: waiting for room")
