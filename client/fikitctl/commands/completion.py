@@ -10,9 +10,9 @@ from fikitctl.verb import Verb
 @click.command(
     cls=Verb,
     examples=[
-        "fikitctl completion bash > ~/.local/share/bash-completion/completions/fikitctl",
-        "fikitctl completion zsh > ~/.zfunc/_fikitctl",
-        "fikitctl completion fish > ~/.config/fish/completions/fikitctl.fish",
+        "source <(fikitctl completion bash)    # in ~/.bashrc",
+        "source <(fikitctl completion zsh)     # in ~/.zshrc, after compinit",
+        "fikitctl completion fish | source     # in ~/.config/fish/config.fish",
     ],
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
