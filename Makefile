@@ -55,7 +55,7 @@ $(VENV)/.tools: pyproject.toml | machine
 $(VENV)/.installed: $(VENV)/.tools $(PACKAGE)
 	@echo "== building and installing fikitd"
 	mkdir -p build
-	$(PIP) install --no-build-isolation --verbose . 2>&1 | tee build/install.log \
+	$(PIP) install --no-build-isolation --config-settings=build-dir=build/release --verbose . 2>&1 | tee build/install.log \
 	    | sed -un 's#CXX object .*/#CXX object #; s#^ *\(\[[0-9]*/[0-9]*\] .*\)#   \1#p; s#^ *Collecting \([^ ]*\).*#   \1#p' \
 	    || { tail -n 60 build/install.log; exit 1; }
 	touch $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -200,3 +201,9 @@ def test_readme_names_verbs_that_exist() -> None:
     )
     named = set(re.findall(r"\bfikitctl ([a-z]+)", (ROOT / "README.md").read_text()))
     assert named <= places
+
+
+def test_only_make_builds_in_the_checkout() -> None:
+    """README installs by root's pip from there, who would leave what its owner's next `make` cannot write."""
+    assert "build-dir" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    assert "--config-settings=build-dir=build/release" in (ROOT / "Makefile").read_text()
