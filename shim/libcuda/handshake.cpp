@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <optional>
 #include <string_view>
 
 #include "conversation.hpp"
@@ -13,18 +14,16 @@ namespace fikit::shim {
 namespace {
 
 // high, normal, low or a digit; outside a job it is ours to say, or else the daemon's.
-void write_priority(MessageWriter& request) {
+std::optional<uint64_t> priority_level() {
     const char* const set = getenv("FIKIT_PRIORITY");
     const std::string_view text = set == nullptr ? "" : set;
-    request.text("priority");
-    if (text == "normal") return request.number(5);
-    if (text == "high") return request.number(0);
-    if (text == "low") return request.number(9);
-    if (text.size() == 1 && text[0] >= '0' && text[0] <= '9')
-        return request.number(static_cast<uint64_t>(text[0] - '0'));
+    if (text == "normal") return 5;
+    if (text == "high") return 0;
+    if (text == "low") return 9;
+    if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') return static_cast<uint64_t>(text[0] - '0');
     if (!text.empty())
         call_log.say("FIKIT_PRIORITY is '%s', not high, normal, low, 0 to 9: as if unset", set);
-    request.nothing();
+    return std::nullopt;
 }
 
 // How many bytes the UTF-8 character there has; 0: there is none.
@@ -79,10 +78,14 @@ bool list_gpus(Gpu (&gpus)[most_gpus], unsigned& count, char (&reason)[256]) {
 bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
     char name[200];
     MessageWriter open;
-    begin_request(open, 2, 5, "open_session");
+    const std::optional<uint64_t> priority = priority_level();
+    begin_request(open, 2, priority ? 5 : 4, "open_session");
     open.text("name");
     open.text(session_name(program_invocation_short_name, name));
-    write_priority(open);
+    if (priority) {
+        open.text("priority");
+        open.number(*priority);
+    }
     open.text("gpu");
     open.number(gpu);
     open.text("unmodified");

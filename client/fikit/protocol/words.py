@@ -33,7 +33,9 @@ def priority_name(level: int) -> str:
     return next((name for name, number in PRIORITIES.items() if number == level), str(level))
 
 
-class Request(Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Request(
+    Struct, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True
+):
     """What a client sends."""
 
 
