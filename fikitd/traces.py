@@ -33,6 +33,8 @@ class Tracer:
     gpu: int
     cursors: dict[str, int] = field(default_factory=dict)
     """By executor, who was read longest ago first."""
+    unbegun: set[str] = field(default_factory=set)
+    """Executors that did not answer as they were to begin."""
 
     def covers(self, executor: Executor) -> bool:
         """Whether it records what the executor does."""
@@ -50,12 +52,13 @@ class Traces:
         self._log = structlog.get_logger()
 
     async def start(self, peer: Peer, gpu: int) -> Tracer:
-        """Record what the peer may see of a GPU. Raises Unavailable."""
+        """Record what the peer may see of a GPU. Who does not answer is missing from what is read."""
         tracer = Tracer(peer, gpu)
         self._on.add(tracer)
         try:
-            for executor in self._covered(tracer):
-                await self._begin(tracer, executor)
+            async with trio.open_nursery() as nursery:
+                for executor in self._covered(tracer):
+                    nursery.start_soon(self._begin, tracer, executor)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.stop(tracer)
@@ -65,22 +68,27 @@ class Traces:
     async def serving(self, executor: Executor) -> None:
         """An executor serves: the traces that cover it begin. Never raises."""
         for tracer in [each for each in self._on if each.covers(executor)]:
-            try:
-                await self._begin(tracer, executor)
-            except Unavailable as refusal:
-                self._log.warning("trace_not_started", executor=executor.executor, reason=refusal.message)
+            await self._begin(tracer, executor)
 
     async def _begin(self, tracer: Tracer, executor: Executor) -> None:
-        tracing = await executor.ask(TraceControl(on=True), Tracing)
+        try:
+            tracing = await executor.ask(TraceControl(on=True), Tracing)
+        except Unavailable as refusal:
+            self._log.warning("trace_not_started", executor=executor.executor, reason=refusal.message)
+            tracer.unbegun.add(executor.executor)
+            return
+        tracer.unbegun.discard(executor.executor)
         tracer.cursors.setdefault(executor.executor, tracing.cursor)
 
     async def read(self, tracer: Tracer) -> Trace:
         """What was recorded since it was last read. Never raises: who does not answer takes no other's."""
         operations: list[TraceOperation] = []
         read = size = dropped = 0
-        missing = sorted(tracer.cursors.keys() - self._supervisor.executors.keys())
-        for ended in missing:
-            del tracer.cursors[ended]
+        ended = (tracer.cursors.keys() | tracer.unbegun) - self._supervisor.executors.keys()
+        missing = sorted(ended | tracer.unbegun)
+        tracer.unbegun -= ended
+        for name in ended & tracer.cursors.keys():
+            del tracer.cursors[name]
         covered = {each.executor: each for each in self._covered(tracer)}
         # One that always has more must not keep the others from being read. Who only starts has no cursor.
         for name in [each for each in tracer.cursors if each in covered]:

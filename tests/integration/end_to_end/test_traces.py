@@ -51,6 +51,33 @@ def test_an_executor_that_is_lost_takes_no_other_recording_with_it(
     assert client.ask(p.ReadTrace()).code == "invalid"
 
 
+def test_an_executor_that_does_not_answer_keeps_no_other_from_being_recorded(
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+) -> None:
+    stopped_daemon.configure(
+        settings=SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 1000.0")
+    )
+    stopped_daemon.prologue = (
+        "import fikitd.executor.supervisor_state as s; s.Executor.ask.__defaults__ = (3.0,); "
+    )
+    client, events = stopped_daemon.start().client(), stopped_daemon.client()
+    session = connect_to(name="answers")
+    events.subscribe()
+    connect_to(name="hangs", isolated=True)
+    while (event := events.receive()[1]).kind != "executor_started":
+        pass
+    executor, pid = event.detail["executor"], event.detail["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert client.ask(p.StartTrace()) == p.Done()
+    with session.allocate(4096) as memory:
+        memory.fill(1)
+        session.synchronize()
+    recorded = client.ask(p.ReadTrace(stop=False))
+    os.kill(pid, signal.SIGCONT)
+    assert [each.session for each in recorded.operations] == [session.identifier]
+    assert recorded.missing == [executor]
+
+
 def executors(client: Client) -> set[str]:
     """Those that serve."""
     checks = client.ask(p.Doctor()).checks
