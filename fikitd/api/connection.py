@@ -50,6 +50,8 @@ class Outgoing:
 
     frame: bytes
     descriptors: list[int] = field(default_factory=list)
+    patience: float = SEND_SECONDS
+    """So long it may take the client to read it."""
 
 
 class OverwhelmedError(Exception):
@@ -196,8 +198,8 @@ class Connection:
 
     async def _answer(self, connection: trio.CancelScope, turn: Turn, identifier: int, body: Request) -> None:
         async def send_event(event: Event) -> None:
-            """Waits for room: a slow subscriber loses events in his own queue (events.py)."""
-            outgoing = Outgoing(encode(identifier, event))
+            """Waits for room: a slow subscriber loses events in his own queue (events.py), nothing else."""
+            outgoing = Outgoing(encode(identifier, event), patience=math.inf)
             self._count_queued(len(outgoing.frame))
             try:
                 await self._send_queue.send(outgoing)
@@ -256,7 +258,7 @@ class Connection:
     async def _send_all(self, connection: trio.CancelScope) -> None:
         async for outgoing in self._to_send:
             try:
-                with trio.fail_after(SEND_SECONDS):
+                with trio.fail_after(outgoing.patience):
                     await self._wire.send(outgoing.frame, outgoing.descriptors)
             except (PeerClosedError, trio.TooSlowError):
                 connection.cancel()
