@@ -130,8 +130,12 @@ class ExecutorSection(Section, frozen=True):
     ] = 10.0
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20
     max_per_gpu: Annotated[
-        Count,
-        Meta(description="Executors that one GPU may have at a time; a quarter is for users without one."),
+        int,
+        Meta(
+            ge=0,
+            le=48,  # of 64 on their board (native/board.hpp): one that is to end has its place until then
+            description="Executors that one GPU may have at a time; a quarter is for users without one.",
+        ),
     ] = 32
     mps: Annotated[
         Literal["auto", "off"],

@@ -14,7 +14,7 @@ namespace fikit {
 
 class Board {
   public:
-    static constexpr unsigned slots = 64;
+    static constexpr unsigned slots = 64;  // max_per_gpu (fikitd/configuration.py) keeps below it
     static constexpr int64_t refresh_after = 1'000'000;  // host nanoseconds
     static constexpr int64_t doubted_after = 20'000'000;
     static constexpr int64_t hung_after = 1'000'000'000;

@@ -72,6 +72,13 @@ def test_a_daemon_that_nobody_could_reach_is_not_configured(tmp_path: Path) -> N
         load(tmp_path / "fikitd.toml")
 
 
+def test_a_gpu_is_not_given_more_executors_than_have_a_place_on_its_board(tmp_path: Path) -> None:
+    """One that finds none does not start, for which the GPU would be doubted."""
+    (tmp_path / "fikitd.toml").write_text("[executor]\nmax_per_gpu = 64\n")
+    with pytest.raises(ConfigurationError, match="max_per_gpu"):
+        load(tmp_path / "fikitd.toml")
+
+
 def test_a_link_that_leads_nowhere_is_no_file_without_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
