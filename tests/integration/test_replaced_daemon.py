@@ -17,7 +17,7 @@ from tests.integration.end_to_end.conftest import listener
 from tests.integration.test_daemon_jobs import wait_for
 from tests.integration.test_kept_jobs import held
 
-Run = Callable[[], subprocess.Popen[str]]
+Run = Callable[..., subprocess.Popen[str]]
 DIES_AS_IT_ADMITS = """
 import os
 from fikitd.daemon import Daemon
@@ -35,9 +35,9 @@ Daemon._expect = die_once
 def run(stopped_daemon: Daemon) -> Iterator[Run]:
     started = []
 
-    def start() -> subprocess.Popen[str]:
+    def start(script: str = "exit 7") -> subprocess.Popen[str]:
         code = "from fikitctl.main import main; main()"
-        command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", "exit 7"]
+        command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", script]
         environment = stopped_daemon.environment()
         started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
         return started[-1]
@@ -77,6 +77,29 @@ def test_a_place_that_nobody_heard_of_is_taken_by_nobody(stopped_daemon: Daemon,
     assert (asks.communicate(timeout=DEADLINE_SECONDS)[1], asks.returncode) == ("", 7)
     jobs = client.ask(p.ListJobs()).jobs
     assert [(job.state, job.exit_code) for job in jobs] == [("killed", None), ("failed", 7)]
+
+
+DIES_AS_IT_IS_TOLD = (
+    "import os; from fikitd.jobs.jobs import Jobs; Jobs.foreground_started = lambda *_: os._exit(9); "
+)
+
+
+def test_a_process_that_was_told_to_a_daemon_that_died_is_told_to_the_next(
+    stopped_daemon: Daemon, run: Run
+) -> None:
+    """Else nobody could end it."""
+    stopped_daemon.prologue = DIES_AS_IT_IS_TOLD
+    stopped_daemon.start()
+    process = run("sleep 1000")
+    assert stopped_daemon.process is not None
+    assert stopped_daemon.process.wait(DEADLINE_SECONDS) == 9
+    stopped_daemon.prologue = ""
+    client = stopped_daemon.start().client()
+    (job,) = client.ask(p.ListJobs()).jobs
+    client.pid_of(job.job)
+    assert client.ask(p.Kill(target=job.job)) == p.Done()
+    assert process.wait(DEADLINE_SECONDS) == 128 + signal.SIGTERM
+    assert wait_for(client, job.job).state == "killed"
 
 
 TELLS_HOW_LONG_IT_ASKS = """

@@ -37,6 +37,7 @@ _PATIENCE_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 """How long the end of the command waits for the daemon to hear of it."""
 _SETTLE_SECONDS: Final = 5.0
+_PROCESS: Final = "the command's process"
 
 
 @click.command(
@@ -98,26 +99,17 @@ def run_job(invocation: Invocation, request: Submit) -> Ended:
         reports: dict[str, int | None] = {}
 
         def known(pid: int) -> None:
-            # Its reply is read later: signals for the child must not wait for the daemon.
-            reports["the command's process"] = _told(control, JobStarted(job=job, pid=pid))
+            reports.update(_known(control, JobStarted(job=job, pid=pid)))
 
         with Foreground() as child:
             try:
                 child.start(request.command, {**request.environment, **submitted.environment}, known)
             except CommandError as failure:
-                control.request(JobFinished(job=job, exit_code=failure.exit_code))
+                _report_end(control, JobFinished(job=job, exit_code=failure.exit_code), reports)
                 raise
             status = child.wait()
         exit_code = status if status >= 0 else 128 - status
-        report = JobFinished(job=job, exit_code=exit_code)
-        reports["the job's end"] = _told(control, report)
-        try:
-            if not _answered(control, reports):
-                _tell_successor(control.path, report)
-            elif reason := _reason(control, job):
-                note(reason)
-        except (OSError, ProtocolError, RefusedError) as error:
-            note(f"the daemon did not take the job's end: {error}")
+        _report_end(control, JobFinished(job=job, exit_code=exit_code), reports)
     return Ended(job, exit_code, status == -signal.SIGINT, child.had_terminal)
 
 
@@ -156,6 +148,37 @@ def _once_there_is_room(control: Connection, request: Submit) -> Submitted:
     return submitted
 
 
+def _known(control: Connection, started: JobStarted) -> dict[str, int | None]:
+    """Have the daemon know the process, or the one that follows it, before that becomes the command.
+
+    A reply that takes long is read at the end, by what is returned: signals for the child must not wait.
+    """
+    sent = {_PROCESS: _told(control, started)}
+    try:
+        if _answered(control, sent, _PATIENCE_SECONDS):
+            return {}
+        _tell_successor(control.path, started)
+    except TimeoutError:
+        return sent
+    except ConnectionError:
+        pass  # nobody is there: the command goes on
+    except (OSError, ProtocolError, RefusedError) as error:
+        note(f"the daemon did not take {_PROCESS}: {error}")
+    return {}
+
+
+def _report_end(control: Connection, finished: JobFinished, reports: dict[str, int | None]) -> None:
+    """Tell how the command ended: the daemon, or the one that follows it."""
+    reports["the job's end"] = _told(control, finished)
+    try:
+        if not _answered(control, reports):
+            _tell_successor(control.path, finished)
+        elif reason := _reason(control, finished.job):
+            note(reason)
+    except (OSError, ProtocolError, RefusedError) as error:
+        note(f"the daemon did not take the job's end: {error}")
+
+
 def _told(control: Connection, report: Request) -> int | None:
     """Send a report; None where nobody is there: the command goes on, its result stands."""
     try:
@@ -164,14 +187,16 @@ def _told(control: Connection, report: Request) -> int | None:
         return None
 
 
-def _answered(control: Connection, reports: Mapping[str, int | None]) -> bool:
+def _answered(
+    control: Connection, reports: Mapping[str, int | None], seconds: float = _ANSWER_SECONDS
+) -> bool:
     """Whether every report was answered, what is refused with a note; not where the daemon went away."""
     try:
         for what, identifier in reports.items():
             if identifier is None:
                 return False
             try:
-                control.receive(identifier, timeout=_ANSWER_SECONDS)
+                control.receive(identifier, timeout=seconds)
             except RefusedError as error:
                 note(f"the daemon did not take {what}: {error}")
     except ConnectionError:
