@@ -7,7 +7,8 @@
  *           Progress ("marks"), call replies, errors. So the executor may rest on its own marks.
  * A third descriptor, the lifeline (a stream socket pair), rings the doorbell (one byte, only while the
  * executor is parked), hands over further descriptors (either way), and ends: whoever sees it closed knows
- * that the other side is gone.
+ * that the other side is gone. A tenant that shuts its own half alone ends the session, and may look at its
+ * pinned memory until it shuts the other.
  *
  * Order: records are issued in ring order. Stream operations (LAUNCH to HOST_FUNCTION below, and VALUES) name
  * a stream of the session (0 = its legacy default stream) and count as one step of it; both sides count, and

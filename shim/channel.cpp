@@ -266,7 +266,11 @@ void Channel::fail() const {
 void Channel::end() {
     if (forked()) return;
     store_release(failure_, static_cast<int>(status::context_is_destroyed));
-    shutdown(lifeline_, SHUT_RDWR);
+    shutdown(lifeline_, SHUT_WR);
+}
+
+void Channel::hang_up() const {
+    if (!forked()) shutdown(lifeline_, SHUT_RDWR);
 }
 
 Status Channel::failed(char (*text)[FIKIT_ERROR_TEXT]) const {

@@ -149,6 +149,8 @@ class Channel {
     void deferred_text(char (&text)[FIKIT_ERROR_TEXT]);
     // Ends the session from this side. The mappings stay until the destructor.
     void end();
+    // It is over, and nothing of what it shared is looked at any more: the executor takes that away.
+    void hang_up() const;
     bool forked() const { return guard_ != nullptr && load_relaxed(guard_->alive) == 0; }
     // Is called, if set, when a session is first found to have ended with an error, with its text.
     static inline void (*ended)(Status error, const char* text) = nullptr;

@@ -53,12 +53,6 @@ Producer::~Producer() {
     if (events_ != nullptr) munmap(events_, FIKIT_MAX_EVENTS * sizeof(uint64_t));
 }
 
-void Producer::end() {
-    if (channel_.forked()) return;
-    channel_.end();
-    host_functions_.stop();
-}
-
 Status Producer::launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
                         int64_t deadline) {
     if (shape.stream >= FIKIT_MAX_STREAMS || shape.parameter_bytes > FIKIT_MAX_PARAMETERS ||

@@ -257,6 +257,7 @@ class Producer {
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
     void keep_host_buffer(uint32_t handle, const HostBuffer& buffer);
     Status forget_host_buffer(uint32_t handle, bool may_be_used = false);
+    void hang_up_without_host_buffers();
 
     Channel channel_;
     Staging staging_;

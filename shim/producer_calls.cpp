@@ -167,7 +167,24 @@ Status Producer::host_free(uint32_t handle, bool may_be_used) {
     }
     if (buffer.address == nullptr) return status::invalid_handle;
     buffer.unmap();
-    return forget_host_buffer(handle, may_be_used);
+    const Status status = forget_host_buffer(handle, may_be_used);
+    if (channel_.failed() != status::success) hang_up_without_host_buffers();
+    return status;
+}
+
+void Producer::end() {
+    if (channel_.forked()) return;
+    channel_.end();
+    hang_up_without_host_buffers();
+    host_functions_.stop();
+}
+
+// The session is over. Its executor keeps the pinned memory until then, as this program may look at it.
+void Producer::hang_up_without_host_buffers() {
+    const Locked lock(host_buffers_mutex_);
+    for (uint32_t handle = 1; handle < host_buffers_used_; ++handle)
+        if (host_buffers_[handle].address != nullptr) return;
+    channel_.hang_up();
 }
 
 uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const {

@@ -46,6 +46,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     sessions: list[SessionState]
     busy_ns: int
+    keeping: int
     outlived: str
 
 

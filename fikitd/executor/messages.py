@@ -132,6 +132,13 @@ class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
     """Sessions that are over, whose end is still to be told."""
     outlived: str = ""
     """By its work: the one of them whose step is the oldest in flight."""
+    keeping: Count = 0
+    """Programs whose sessions are over and that have pinned memory yet, which counts here."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it must live."""
+        return bool(self.sessions) or self.keeping > 0
 
 
 class ReadMemory(Ask, tag="read_memory", frozen=True):

@@ -276,6 +276,7 @@ class ExecutorProcess:
             sessions=sessions,
             busy_ns=snapshot.busy_ns,
             ending=sorted(ending & set(self._attached)),
+            keeping=snapshot.keeping,
             outlived=snapshot.outlived,
         )
         return answer, []

@@ -428,7 +428,7 @@ class Supervisor:
             executor.answered_at = trio.current_time()
             self._listener.executor_beat(executor, attached)
             self._look_for_outlived(executor, attached, settings.outlived_seconds)
-            if attached.sessions:
+            if attached.serves:
                 executor.idle_since = asked_at
             elif executor.idle:
                 patience = settings.idle_seconds if self._lasts(executor.domain) else 0.0

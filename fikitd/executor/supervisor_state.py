@@ -103,8 +103,8 @@ class Executor:
 
     @property
     def idle(self) -> bool:
-        """Whether it has no session: what it said of them counts once it was asked after the latest came."""
-        told = self.heartbeat is not None and not self.heartbeat.sessions and self.asked_at > self.idle_since
+        """Whether it has nobody: what it said of sessions counts once it was asked after the latest came."""
+        told = self.heartbeat is not None and not self.heartbeat.serves and self.asked_at > self.idle_since
         return told and self.state == "serving" and not self.attaching
 
     @property

@@ -305,6 +305,18 @@ void Core::unregister_when_idle(SharedMemory&& memory, SharedMemory&& with) {
                    kept->first.size());
 }
 
+// Its session is over, and its program may look at what it was sent.
+void Core::keep_when_idle(SharedMemory&& memory, uint32_t serial,
+                          const std::shared_ptr<KeptMemory::Program>& program) {
+    memory.leave();
+    auto left = std::make_shared<SharedMemory>(std::move(memory));
+    const auto keep = [this, left, serial, program] {
+        driver_.cuMemHostUnregister_(left->data());
+        kept_memory_.keep(epoll_.get(), serial, program, std::move(*left));
+    };
+    idle_jobs_.add(keep, clock_.now(), reinterpret_cast<uintptr_t>(left->data()), left->size());
+}
+
 void Core::unload_when_idle(const SessionModule& module) {
     if (module.library == nullptr) return;
     const uint32_t counts = module.variable_bytes > 0 ? 1 : 0;

@@ -36,6 +36,7 @@
 #include "clock.hpp"
 #include "driver.hpp"
 #include "idle_jobs.hpp"
+#include "kept_memory.hpp"
 #include "kernel_names.hpp"
 #include "lanes.hpp"
 #include "launch_traits.hpp"
@@ -125,6 +126,7 @@ struct EndedSession {
 struct Snapshot {
     std::vector<SessionSnapshot> sessions;
     int64_t busy_ns = 0;
+    uint64_t keeping = 0;  // programs of sessions that are over which have pinned memory of ours yet
     std::string outlived;  // by its work: the session that has ended and whose step is the oldest in flight
 };
 
@@ -338,6 +340,8 @@ class Core {
     }
     void when_idle(std::function<void()> run);
     void unregister_when_idle(SharedMemory&& memory, SharedMemory&& with = {});
+    void keep_when_idle(SharedMemory&& memory, uint32_t serial,
+                        const std::shared_ptr<KeptMemory::Program>& program);
     void unload_when_idle(const SessionModule& module);
     void run_idle_job(Nanoseconds now);
     void forget_descriptors(Session& session);
@@ -465,6 +469,7 @@ class Core {
     std::atomic<int> failure_{0};
     std::atomic<bool> suspected_{false};  // by a worker: the context is lost
 
+    KeptMemory kept_memory_;
     IdleJobs idle_jobs_;
     std::mutex spare_mutex_;
     std::vector<Channel> spare_channels_;

@@ -370,6 +370,11 @@ void Core::park(int64_t host_timeout) {
             [[maybe_unused]] const auto got = read(kick_.get(), &value, sizeof value);
             continue;
         }
+        if ((tag & KeptMemory::tag) != 0) {
+            auto gone = std::make_shared<KeptMemory::Left>(kept_memory_.let_go(static_cast<uint32_t>(tag)));
+            releases_.post([gone] { gone->clear(); });
+            continue;
+        }
         for (const auto& session : sessions_) {
             if (session->serial != tag >> 1) continue;
             if ((tag & 1) != 0)

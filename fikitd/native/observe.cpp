@@ -61,6 +61,7 @@ Snapshot Core::snapshot() {
             all.sessions.push_back(snapshot_of(*by_index_[at++]));
             return true;
         }
+        all.keeping = kept_memory_.programs();
         all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
         const Session* const oldest = ending_ ? oldest_in_flight().session : nullptr;
         if (oldest != nullptr && oldest->state == Session::State::draining) all.outlived = oldest->id;

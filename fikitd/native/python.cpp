@@ -188,6 +188,7 @@ NB_MODULE(_core, module) {
                  for (const SessionSnapshot& session : taken.sessions) sessions.append(describe(session));
                  all["sessions"] = sessions;
                  all["busy_ns"] = taken.busy_ns;
+                 all["keeping"] = taken.keeping;
                  all["outlived"] = taken.outlived;
                  return all;
              })

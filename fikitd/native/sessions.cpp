@@ -15,6 +15,7 @@ namespace fikit {
 namespace {
 
 constexpr size_t header_bytes = FIKIT_RING_OFFSET;
+constexpr size_t most_keeping = 256;  // each has two descriptors here
 
 int duplicate(int descriptor) {
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
@@ -131,6 +132,8 @@ void Core::adopt(std::unique_ptr<Session>& session) {
     while (index < scheduling::max_sessions && by_index_[index] != nullptr) ++index;
     if (index == scheduling::max_sessions)
         throw std::runtime_error("the executor has no room for another session");
+    if (kept_memory_.programs() >= most_keeping)
+        throw std::runtime_error("programs whose sessions are over keep too much pinned memory");
     session->index = index;
     session->serial = ++serials_;
     session->host_gate = reinterpret_cast<HostGate*>(host_gates_.data() + index * gate_bytes);
@@ -181,9 +184,16 @@ void Core::release(Session& session) {
     release_arrays(session);
     release_mappings(driver_, session);
     session.arena->clear();
+    auto program = std::make_shared<KeptMemory::Program>();
+    program->lifeline = std::move(session.lifeline);
+    program->process = std::move(session.process);
+    const bool keeps = !program->has_let_go();
     for (auto& [handle, buffer] : session.host_buffers) {
-        buffer.memory.leave();  // its program may go on, and look at what it was sent
-        if (buffer.registered) unregister_when_idle(std::move(buffer.memory));
+        if (!buffer.registered) continue;
+        if (keeps && buffer.memory.is_ours())
+            keep_when_idle(std::move(buffer.memory), session.serial, program);
+        else
+            unregister_when_idle(std::move(buffer.memory));
     }
     session.host_buffers.clear();
     for (const SessionModule& module : session.modules) unload_when_idle(module);
@@ -193,7 +203,6 @@ void Core::release(Session& session) {
     for (const auto& stream : session.streams)
         if (stream != nullptr && stream->hop != nullptr) driver_.cuEventDestroy_(stream->hop);
     account_memory(session);
-    session.lifeline = {};
     session.arrived = {};
 }
 

@@ -83,7 +83,9 @@ class SharedMemory {
     int descriptor() const { return descriptor_.get(); }
     Descriptor take_descriptor() { return std::move(descriptor_); }
     // What is in it stays with whoever else has it.
-    void leave() { left_ = true; }
+    void leave(bool left = true) { left_ = left; }
+    // Whether it is none of a tenant's own file.
+    bool is_ours() const { return !guarded_; }
     // What is to go with it.
     void count(std::shared_ptr<void> counted) { counted_ = std::move(counted); }
 
