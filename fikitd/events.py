@@ -36,12 +36,24 @@ class Subscription:
         """Queue it, or count it as lost."""
         try:
             if self.lost:
-                detail = {"count": self.lost}
-                self.send.send_nowait(Event(kind="events_lost", unix=event.unix, detail=detail))
+                self.send.send_nowait(self._loss())
                 self.lost = 0
             self.send.send_nowait(event)
         except trio.WouldBlock:
             self.lost += 1
+
+    async def next(self) -> Event:
+        """What comes next. That some are lost is told behind those before them, though none may follow."""
+        try:
+            return self.receive.receive_nowait()
+        except trio.WouldBlock:
+            if not self.lost:
+                return await self.receive.receive()
+        loss, self.lost = self._loss(), 0
+        return loss
+
+    def _loss(self) -> Event:
+        return Event(kind="events_lost", unix=time.time(), detail={"count": self.lost})
 
 
 class Events:

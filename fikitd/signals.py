@@ -96,7 +96,7 @@ async def end_jobs(daemon: Daemon) -> None:
                     except Unavailable as refusal:  # the others must end all the same
                         structlog.get_logger().error("job_not_ended", job=job.job, reason=refusal.message)
             with trio.move_on_after(LOOK_SECONDS):
-                await subscription.receive.receive()
+                await subscription.next()
 
 
 def idle(daemon: Daemon) -> bool:
@@ -110,4 +110,4 @@ async def until_idle(daemon: Daemon) -> None:
     with daemon.events.subscribed(lambda uid: True) as subscription:
         while not idle(daemon):
             with trio.move_on_after(LOOK_SECONDS):
-                await subscription.receive.receive()
+                await subscription.next()

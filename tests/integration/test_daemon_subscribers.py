@@ -24,8 +24,5 @@ def test_a_subscriber_that_reads_late_loses_events_and_not_his_connection(stoppe
     with suppress(ConnectionError):
         while True:
             stuck.socket.sendall(p.encode(5, p.GetStatus()) * 100)
-    kinds = []
-    while "events_lost" not in kinds:  # it is told of with one that comes when there is room again
-        teller.ask(p.Pause(target=session))
-        teller.ask(p.Resume(target=session))
-        kinds = [slow.receive()[1].kind for _ in range(10)]
+    while slow.receive()[1].kind != "events_lost":  # though nothing happens any more
+        pass

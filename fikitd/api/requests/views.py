@@ -170,4 +170,4 @@ async def subscribe(caller: Caller, request: Subscribe) -> Reply:
         caller.turn.give_back()
         await caller.send_event(Event(kind="subscribed", unix=time.time()))
         while True:
-            await caller.send_event(await subscription.receive.receive())
+            await caller.send_event(await subscription.next())
