@@ -35,9 +35,9 @@ Daemon._expect = die_once
 def run(stopped_daemon: Daemon) -> Iterator[Run]:
     started = []
 
-    def start(script: str = "exit 7") -> subprocess.Popen[str]:
+    def start(*command: str) -> subprocess.Popen[str]:
         code = "from fikitctl.main import main; main()"
-        command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", script]
+        command = (sys.executable, "-P", "-c", code, "run", "--", *(command or ("sh", "-c", "exit 7")))
         environment = stopped_daemon.environment()
         started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
         return started[-1]
@@ -90,7 +90,7 @@ def test_a_process_that_was_told_to_a_daemon_that_died_is_told_to_the_next(
     """Else nobody could end it."""
     stopped_daemon.prologue = DIES_AS_IT_IS_TOLD
     stopped_daemon.start()
-    process = run("sleep 1000")
+    process = run("sleep", "1000")
     assert stopped_daemon.process is not None
     assert stopped_daemon.process.wait(DEADLINE_SECONDS) == 9
     stopped_daemon.prologue = ""
@@ -100,6 +100,22 @@ def test_a_process_that_was_told_to_a_daemon_that_died_is_told_to_the_next(
     assert client.ask(p.Kill(target=job.job)) == p.Done()
     assert process.wait(DEADLINE_SECONDS) == 128 + signal.SIGTERM
     assert wait_for(client, job.job).state == "killed"
+
+
+def test_a_command_that_cannot_be_executed_is_told_to_the_next_daemon(
+    stopped_daemon: Daemon, run: Run
+) -> None:
+    stopped_daemon.prologue = DIES_AS_IT_IS_TOLD
+    stopped_daemon.start()
+    process = run("/nowhere")
+    assert stopped_daemon.process is not None
+    assert stopped_daemon.process.wait(DEADLINE_SECONDS) == 9
+    stopped_daemon.prologue = ""
+    client = stopped_daemon.start().client()
+    said = process.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert (said, process.returncode) == ("fikitctl: /nowhere: command not found\n", 127)
+    (job,) = client.ask(p.ListJobs()).jobs
+    assert (job.state, job.exit_code) == ("failed", 127)
 
 
 TELLS_HOW_LONG_IT_ASKS = """
