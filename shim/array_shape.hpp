@@ -38,6 +38,13 @@ inline uint64_t element_bytes(const fikit_array_shape& shape) {
     return element_bytes(shape.format, shape.channels);
 }
 
+// How many of them a texture over a line of memory can have. `widest`: of those of 16 bytes, which the
+// device's attribute tells; of others as many more as fit into the same bytes (as on an H200).
+inline uint64_t most_in_line(uint32_t format, uint32_t channels, uint64_t widest) {
+    const uint64_t bytes = element_bytes(format, channels);
+    return bytes == 0 ? 0 : widest * 16 / bytes;
+}
+
 // Layers and faces of a cube are as many on every level; what lies one behind another otherwise, half.
 inline bool is_solid(const fikit_array_shape& shape) {
     return (shape.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) == 0;

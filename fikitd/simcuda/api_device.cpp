@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "array.hpp"
 #include "device_calls.hpp"
 
 using namespace fikit::sim;
@@ -98,6 +99,17 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
         *value = device_attribute(attribute);
         if (attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS && driver.settings.pageable) *value = 1;
         if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = static_cast<int>(simulated.index + 1);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* elements, CUarray_format format, unsigned channels,
+                                            CUdevice device) {
+    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
+        const int widest = device_attribute(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
+        const std::uint64_t most = most_in_line(format, channels, static_cast<std::uint64_t>(widest));
+        if (elements == nullptr || most == 0) return CUDA_ERROR_INVALID_VALUE;
+        *elements = most;
         return CUDA_SUCCESS;
     });
 }

@@ -29,6 +29,7 @@ struct MipmappedArray {
 };
 
 using fikit::element_bytes;
+using fikit::most_in_line;
 // Whether an array, or a mipmap, may be so: CUDA_ERROR_INVALID_VALUE or CUDA_ERROR_NOT_SUPPORTED if not.
 CUresult check(const CUDA_ARRAY3D_DESCRIPTOR& shape, bool mipmapped);
 // An array of a shape that was checked; null where memory is out.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../older_libc.hpp"
+#include "array_shape.hpp"
 #include "entry.hpp"
 #include "served.hpp"
 
@@ -167,6 +168,18 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice ordinal) {
     if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
     *major = attribute_of(*device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     *minor = attribute_of(*device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* elements, CUarray_format format, unsigned channels,
+                                            CUdevice ordinal) {
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
+    const int widest = attribute_of(*device, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
+    const uint64_t most =
+        most_in_line(static_cast<uint32_t>(format), channels, static_cast<uint64_t>(widest));
+    if (elements == nullptr || most == 0) return CUDA_ERROR_INVALID_VALUE;
+    *elements = most;
     return CUDA_SUCCESS;
 }
 

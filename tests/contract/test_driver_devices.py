@@ -76,6 +76,16 @@ def test_attributes_of_an_h200(cuda: Cuda) -> None:
     assert different == (NOT_SIMULATED if cuda.simulated else set()) | (NOT_SHARED if SHIM else set())
 
 
+def test_how_many_elements_a_line_of_a_texture_has(cuda: Cuda, fails: Check) -> None:
+    most, real = cuda.cuDeviceGetTexture1DLinearMaxWidth, cuda.CUarray_format.CU_AD_FORMAT_FLOAT
+    widest = cuda.cuDeviceGetAttribute(
+        cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH, cuda.device
+    )
+    assert [most(real, channels, cuda.device) for channels in (1, 4)] == [4 * widest, widest]
+    fails("INVALID_VALUE", most, real, 3, cuda.device)
+    fails("INVALID_DEVICE", most, real, 1, 99)
+
+
 def test_no_such_attribute(cuda: Cuda, fails: Check) -> None:
     most = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX
     fails("INVALID_VALUE", cuda.cuDeviceGetAttribute, most, cuda.device)
