@@ -271,7 +271,7 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-        if (config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) return CUDA_ERROR_INVALID_VALUE;
+        if (!is_preference(config)) return CUDA_ERROR_INVALID_VALUE;
         context.shared_config = config;
         return CUDA_SUCCESS;
     });

@@ -35,9 +35,8 @@ CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
 }
 // Banks of shared memory have one size since long ago.
 CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {
-    return with_function(handle, [&](Driver&, Function&) -> CUresult {
-        return config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    });
+    return with_function(
+        handle, [&](auto&&...) { return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
 }
 CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -54,6 +54,8 @@ CUresult all_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEd
             return CUDA_SUCCESS;
         }
         const std::size_t room = std::min(*count, edges.size());
+        std::fill(from + room, from + *count, nullptr);
+        std::fill(to + room, to + *count, nullptr);
         for (std::size_t index = 0; index < room; ++index) {
             if (data == nullptr && !is_full(edges[index].data)) return CUDA_ERROR_LOSSY_QUERY;
             from[index] = edges[index].from->handle;

@@ -257,6 +257,10 @@ CUresult find_function(Driver& driver, CUfunction handle, Context& context, Func
 inline bool is_preference(CUfunc_cache config) {
     return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL;
 }
+inline bool is_preference(CUsharedconfig config) {
+    return config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
+           config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE;
+}
 // Attributes that can be set, and what they are before.
 bool is_preference(CUfunction_attribute attribute);
 int compiled_preference(const ptx::Kernel& kernel, CUfunction_attribute attribute);

@@ -95,7 +95,9 @@ namespace {
 
 CUresult clusters(int* value, CUfunction handle, const CUlaunchConfig* config, uint32_t question) {
     const Function* const function = function_of(handle);
-    if (value == nullptr || config == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (value == nullptr || config == nullptr || handle == nullptr ||
+        (config->numAttrs != 0 && config->attrs == nullptr))
+        return CUDA_ERROR_INVALID_VALUE;
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_request_function_clusters request = {};
     request.function = function->number;
@@ -196,7 +198,8 @@ CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
     if (function_of(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device) {
+    if (process.find_device(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (function_of(kernel) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

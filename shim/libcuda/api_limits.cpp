@@ -67,13 +67,14 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
 }
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
-    if (config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_preference(config)) return CUDA_ERROR_INVALID_VALUE;
     store_relaxed(shared_config, config);
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncSetSharedMemConfig(CUfunction, CUsharedconfig config) {
-    return config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
+    if (function_of(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // No profiler is attached to the process that runs the kernels.

@@ -86,7 +86,8 @@ CUresult let_go_unused(uint32_t handle) {
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags option) {
-    if (bytes == nullptr || properties == nullptr || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+    if (bytes == nullptr || properties == nullptr || option < CU_MEM_ALLOC_GRANULARITY_MINIMUM ||
+        option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
     *bytes = granularity;  // whether there is such memory, cuMemCreate says
     return CUDA_SUCCESS;

@@ -154,9 +154,13 @@ inline Module* module_of(Handle handle) {
 }
 inline Stream* stream_of(CUstream handle) { return object_of<Stream>(handle, stream_magic); }
 
-// A preference that there is.
+// Preferences that there are.
 inline bool is_preference(CUfunc_cache config) {
     return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL;
+}
+inline bool is_preference(CUsharedconfig config) {
+    return config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
+           config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE;
 }
 
 // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
