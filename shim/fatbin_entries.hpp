@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 
@@ -28,6 +29,26 @@ struct Header {
 };
 inline constexpr std::uint32_t magic = 0xba55ed50;
 
+// What of one a device is to have: machine code runs on its own major version alone; PTX, and whatever is not
+// known, may be for any. The program's environment may leave one of the two out.
+struct Wanted {
+    int major;
+    bool machine_code = true, ptx = true;
+    Wanted(int version) : major(version) {}
+};
+
+// As CUDA's variables have it (CUDA C++ Programming Guide, "CUDA Environment Variables").
+inline Wanted wanted_here(int major) {
+    const auto is_set = [](const char* variable) {
+        const char* const text = std::getenv(variable);
+        return text != nullptr && std::atoi(text) != 0;
+    };
+    Wanted wanted = major;
+    wanted.machine_code = !is_set("CUDA_FORCE_PTX_JIT");
+    wanted.ptx = !is_set("CUDA_DISABLE_PTX_JIT");
+    return wanted;
+}
+
 struct Entry {
     std::uint16_t kind;
     std::uint16_t version;
@@ -43,8 +64,7 @@ struct Entry {
     std::uint64_t expanded_bytes;
 
     bool packed() const;
-    // Machine code runs on its own major version alone; PTX, and whatever is not known, may be for any.
-    bool useful(int major) const;
+    bool useful(const Wanted& wanted) const;
 };
 static_assert(sizeof(Entry) == 64);
 inline constexpr std::uint16_t kind_ptx = 1, kind_machine_code = 2;
@@ -52,8 +72,10 @@ inline constexpr std::uint64_t flag_lz4 = 0x2000, flag_zstd = 0x8000;
 inline constexpr std::uint64_t expanded_most = std::uint64_t{1} << 30;
 
 inline bool Entry::packed() const { return (flags & (flag_lz4 | flag_zstd)) != 0; }
-inline bool Entry::useful(int major) const {
-    return kind != kind_machine_code || static_cast<int>(target / 10) == major;
+inline bool Entry::useful(const Wanted& wanted) const {
+    if (kind == kind_ptx) return wanted.ptx;
+    return kind != kind_machine_code ||
+           (wanted.machine_code && static_cast<int>(target / 10) == wanted.major);
 }
 
 inline bool is_fatbin(const void* image, std::uint64_t bytes) {

@@ -118,7 +118,7 @@ CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
     if (type == CU_JIT_INPUT_FATBINARY) {
         FatbinChoice choice;
         std::string problem;
-        if (!read_fatbin(bytes, choice, problem)) return CUDA_ERROR_INVALID_IMAGE;
+        if (!read_fatbin(bytes, device_major, choice, problem)) return CUDA_ERROR_INVALID_IMAGE;
         if (choice.kind != FatbinChoice::Kind::ptx) return CUDA_ERROR_NO_BINARY_FOR_GPU;
         expanded = std::move(choice.image);
         bytes = expanded;

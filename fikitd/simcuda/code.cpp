@@ -76,7 +76,7 @@ void add_functions(Driver& driver, Image& image) {
 CUresult read_code(Driver& driver, Bytes bytes, const JitOptions& options, Code& code) {
     LoadedImage loaded;
     std::string log;
-    const CUresult result = load_image(bytes, loaded, log);
+    const CUresult result = load_image(bytes, loaded, log, fatbin::wanted_here(device_major));
     if (result != CUDA_SUCCESS && !options.report(log) && driver.settings.verbose)
         std::fputs(log.c_str(), stderr);
     if (result != CUDA_SUCCESS) return result;  // what was read before the mistake is nobody's

@@ -70,7 +70,7 @@ std::vector<std::byte> wrap_ptx(Bytes text) {
     return out;
 }
 
-bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem) {
+bool read_fatbin(Bytes image, const fatbin::Wanted& wanted, FatbinChoice& choice, std::string& problem) {
     const std::uint64_t length = fatbin_length(image);
     if (length == 0 || length > image.size()) {
         problem = "the fat binary ends early";
@@ -94,6 +94,10 @@ bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem) {
         Bytes content = image.subspan(at + entry.header_bytes, entry.bytes);
         at += entry.header_bytes + entry.bytes;
         if ((entry.kind != kind_ptx && entry.kind != kind_machine_code) || !fits(entry)) continue;
+        if (!entry.useful(wanted)) {
+            choice.left_text = choice.left_text || entry.kind == kind_ptx;
+            continue;
+        }
         // The newest PTX, else the machine code.
         const unsigned rank = entry.kind == kind_ptx ? 1000 + entry.target : entry.target;
         if (rank <= best) continue;

@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "cubin.hpp"
+#include "fatbin_entries.hpp"
 
 namespace fikit::sim {
+
+inline constexpr int device_major = 9;
 
 struct FatbinChoice {
     enum class Kind : std::uint8_t { none, ptx, cubin };
     Kind kind = Kind::none;
+    bool left_text = false;  // there was PTX, which is not wanted
     std::vector<std::byte> image;
 };
 
@@ -24,7 +28,7 @@ std::uint64_t fatbin_length(Bytes head);
 
 // Chooses among the images for compute capability 9.0, plain or packed with LZ4 or zstd. False, with a reason
 // in `problem`, where the file is damaged or an image cannot be unpacked.
-bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem);
+bool read_fatbin(Bytes image, const fatbin::Wanted& wanted, FatbinChoice& choice, std::string& problem);
 
 // A fat binary with one image, PTX for sm_90.
 std::vector<std::byte> wrap_ptx(Bytes text);

@@ -125,12 +125,13 @@ std::vector<std::byte> copy_wrapped(const void* image) {
     return copy_image(wrapper.magic == fatbin::wrapper_magic ? wrapper.data : image);
 }
 
-CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log) {
+CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log, const fatbin::Wanted& wanted) {
     if (is_cubin(image)) return load_cubin(image, loaded, log);
-    if (!is_fatbin(image)) return load_text(image, loaded, log);
+    if (!is_fatbin(image))
+        return wanted.ptx ? load_text(image, loaded, log) : CUDA_ERROR_JIT_COMPILATION_DISABLED;
     FatbinChoice choice;
     std::string problem;
-    if (!read_fatbin(image, choice, problem)) {
+    if (!read_fatbin(image, wanted, choice, problem)) {
         log = problem + "\n";
         return CUDA_ERROR_INVALID_IMAGE;
     }
@@ -140,6 +141,7 @@ CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log) {
         case FatbinChoice::Kind::cubin:
             return load_cubin(choice.image, loaded, log);
         default:
+            if (choice.left_text) return CUDA_ERROR_JIT_COMPILATION_DISABLED;
             log = "no image for sm_90 in the fat binary\n";
             return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }

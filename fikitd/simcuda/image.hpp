@@ -6,6 +6,7 @@
 
 #include "cubin.hpp"
 #include "cuda_interface.hpp"
+#include "fatbin.hpp"
 
 namespace fikit::sim {
 
@@ -22,6 +23,7 @@ std::vector<std::byte> copy_image(const void* image);
 std::vector<std::byte> copy_wrapped(const void* image);
 
 // Takes it apart. On an error, `log` says what was wrong.
-CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log);
+CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log,
+                    const fatbin::Wanted& wanted = device_major);
 
 }  // namespace fikit::sim

@@ -21,10 +21,6 @@
 namespace fikit::shim {
 namespace {
 
-int major(const Device& device) {
-    return device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
-}
-
 // How a module is to be loaded.
 struct Wish {
     JitWish jit = {};
@@ -40,13 +36,14 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const Wish
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
     if (!wish.library) module->context = thread.home();
-    module->prints = names_printf(image, major(device));
+    module->prints = names_printf(image, device.wanted_images());
     JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};
-    const UsefulParts useful(image, major(device));
+    const UsefulParts useful(image, device.wanted_images());
     const int64_t begin = now_ns();
-    const Status status =
-        device.producer->module_load(useful.parts(), wish.jit.options(), module->number, reply);
+    Status status = useful.refused();
+    if (status == status::success)
+        status = device.producer->module_load(useful.parts(), wish.jit.options(), module->number, reply);
     if (call_log.every())
         call_log.say("an image of %llu bytes, %llu of them useful, took %lld us",
                      static_cast<unsigned long long>(image.bytes),
@@ -141,7 +138,8 @@ CUresult load(Module*& module, const void* passed, Wish wish, uint64_t most = no
     Device& device = context != nullptr ? *context->device : process.device(0);
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
     Linked linked;
-    if (image.unlinked != nullptr && *image.unlinked != nullptr && !UsefulParts(image, major(device)).any()) {
+    if (image.unlinked != nullptr && *image.unlinked != nullptr &&
+        !UsefulParts(image, device.wanted_images()).any()) {
         if (const CUresult result = linked.link(image.unlinked, image); result != CUDA_SUCCESS) return result;
         wish.preserved = false;
     }

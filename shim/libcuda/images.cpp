@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cubin_sections.hpp"
+#include "cuda_interface.hpp"
 #include "fatbin_entries.hpp"
 
 namespace fikit::shim {
@@ -52,6 +53,19 @@ uint64_t elf_bytes(const Passed& passed) {
     return end;
 }
 
+// Of an image in which nothing is left for the device.
+Status refusal(const Image& image, const fatbin::Wanted& wanted) {
+    const bool packed = fatbin::is_fatbin(image.data, image.bytes);
+    bool text = !packed && memcmp(image.data, ELFMAG, std::min<uint64_t>(image.bytes, SELFMAG)) != 0;
+    if (packed)
+        fatbin::each_entry(image.data, image.bytes, [&](const fatbin::Entry& entry, auto&&...) {
+            text = text || entry.kind == fatbin::kind_ptx;
+            return true;
+        });
+    if (!wanted.ptx && text) return CUDA_ERROR_JIT_COMPILATION_DISABLED;
+    return packed && !wanted.machine_code ? CUDA_ERROR_NO_BINARY_FOR_GPU : status::success;
+}
+
 uint64_t fatbin_bytes(const Passed& passed) {
     fatbin::Header header{};
     passed.read(0, header);
@@ -88,14 +102,15 @@ bool find_wrapped(const void* data, Image& image, uint64_t most) {
     return true;
 }
 
-UsefulParts::UsefulParts(const Image& image, int major) {
-    any_ = choose(image, major);
+UsefulParts::UsefulParts(const Image& image, const fatbin::Wanted& wanted) {
+    any_ = choose(image, wanted);
     if (any_) return;
+    refused_ = refusal(image, wanted);
     parts_[0] = {image.data, image.bytes};
     count_ = 1;
 }
 
-bool UsefulParts::choose(const Image& image, int major) {
+bool UsefulParts::choose(const Image& image, const fatbin::Wanted& wanted) {
     fatbin::Header header;
     static_assert(sizeof header == sizeof header_);
     parts_[0] = {header_, sizeof header_};
@@ -103,7 +118,7 @@ bool UsefulParts::choose(const Image& image, int major) {
     uint64_t kept = 0;
     bool useful = false;
     const auto keep = [&](const fatbin::Entry& entry, const uint8_t* begin, const uint8_t*) {
-        if (!entry.useful(major)) return true;
+        if (!entry.useful(wanted)) return true;
         useful = useful || entry.kind == fatbin::kind_machine_code || entry.kind == fatbin::kind_ptx;
         const uint64_t bytes = entry.header_bytes + entry.bytes;
         Part& last = parts_[count_ - 1];

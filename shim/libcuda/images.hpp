@@ -6,6 +6,7 @@
 #include <span>
 
 #include "../producer.hpp"
+#include "fatbin_entries.hpp"
 
 namespace fikit::shim {
 
@@ -27,27 +28,30 @@ bool find_image(const void* data, Image& image, uint64_t most = no_limit);
 // What cuLibraryLoadData takes: an image, or the wrapper that the compiler puts around one.
 bool find_wrapped(const void* data, Image& image, uint64_t most = no_limit);
 
-// What of an image a device of that compute capability can use, in its parts: a fatbin without the machine
-// code of other major versions, which never runs there (CUDA C++ Programming Guide, "Binary Compatibility").
-// It is all of an image that is none, or is not read for certain, or has nothing for the device: then the
-// driver says why.
+// What of an image a device is to have, in its parts: a fatbin without the machine code of other major
+// versions, which never runs there (CUDA C++ Programming Guide, "Binary Compatibility"), and without what the
+// environment leaves out. It is all of an image that is none, or is not read for certain, or has nothing for
+// the device: then the driver says why.
 class UsefulParts {
   public:
-    UsefulParts(const Image& image, int major);
+    UsefulParts(const Image& image, const fatbin::Wanted& wanted);
     UsefulParts(const UsefulParts&) = delete;
     UsefulParts& operator=(const UsefulParts&) = delete;
     std::span<const Part> parts() const { return {parts_, count_}; }
     bool any() const { return any_; }  // something is certain to be for the device
+    // What the environment makes of an image that has nothing else.
+    Status refused() const { return refused_; }
     uint64_t bytes() const;
 
   private:
     static constexpr unsigned most = 32;
-    bool choose(const Image& image, int major);
+    bool choose(const Image& image, const fatbin::Wanted& wanted);
 
     uint8_t header_[16] = {};
     Part parts_[most];
     unsigned count_ = 0;
     bool any_ = false;
+    Status refused_ = status::success;
 };
 
 }  // namespace fikit::shim

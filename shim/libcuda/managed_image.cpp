@@ -33,16 +33,16 @@ bool find_in_entry(const Entry& entry, const uint8_t* content, ManagedVariables&
 
 // Whether a fatbin has managed variables is seen from its plain machine code for the device, or, where it has
 // none at all, from its PTX: to unpack all of what large libraries load would take too long.
-bool find_in_fatbin(const Image& image, int major, ManagedVariables& variables) {
+bool find_in_fatbin(const Image& image, const fatbin::Wanted& wanted, ManagedVariables& variables) {
     bool any_code = false;
     const bool read =
-        each_useful(image, major, [&](const Entry& entry, const uint8_t*, const uint8_t* content) {
+        each_useful(image, wanted, [&](const Entry& entry, const uint8_t*, const uint8_t* content) {
             if (entry.kind != fatbin::kind_machine_code) return true;
             any_code = true;
             return entry.packed() || find_in_code(content, entry.bytes, variables);
         });
     if (!read || (any_code && variables.first() == nullptr)) return read;
-    return each_useful(image, major, [&](const Entry& entry, const uint8_t*, const uint8_t* content) {
+    return each_useful(image, wanted, [&](const Entry& entry, const uint8_t*, const uint8_t* content) {
         const bool code = entry.kind == fatbin::kind_machine_code && entry.packed();
         return (entry.kind != fatbin::kind_ptx && !code) || find_in_entry(entry, content, variables);
     });
@@ -79,14 +79,15 @@ bool place_in_entry(Entry entry, const uint8_t* header, const uint8_t* content,
     return true;
 }
 
-bool place_in_fatbin(const Image& image, int major, const ManagedVariables& variables, Bytes& placed) {
+bool place_in_fatbin(const Image& image, const fatbin::Wanted& wanted, const ManagedVariables& variables,
+                     Bytes& placed) {
     fatbin::Header header;
     memcpy(&header, image.data, sizeof header);
     placed.add(&header, sizeof header);
     const auto place = [&](const Entry& entry, const uint8_t* head, const uint8_t* content) {
         return place_in_entry(entry, head, content, variables, placed);
     };
-    if (!each_useful(image, major, place) || placed.failed()) return false;
+    if (!each_useful(image, wanted, place) || placed.failed()) return false;
     header.bytes = placed.size() - sizeof header;
     memcpy(placed.data(), &header, sizeof header);
     return true;
@@ -157,14 +158,15 @@ uint8_t* Bytes::release() {
     return data;
 }
 
-bool find_managed(const Image& image, int major, ManagedVariables& variables) {
+bool find_managed(const Image& image, const fatbin::Wanted& wanted, ManagedVariables& variables) {
     return fatbin::is_fatbin(image.data, image.bytes)
-               ? find_in_fatbin(image, major, variables)
+               ? find_in_fatbin(image, wanted, variables)
                : find_in(static_cast<const uint8_t*>(image.data), image.bytes, variables);
 }
 
-bool place_managed(const Image& image, int major, const ManagedVariables& variables, Bytes& placed) {
-    if (fatbin::is_fatbin(image.data, image.bytes)) return place_in_fatbin(image, major, variables, placed);
+bool place_managed(const Image& image, const fatbin::Wanted& wanted, const ManagedVariables& variables,
+                   Bytes& placed) {
+    if (fatbin::is_fatbin(image.data, image.bytes)) return place_in_fatbin(image, wanted, variables, placed);
     if (!place_in(static_cast<const uint8_t*>(image.data), image.bytes, variables, placed)) return false;
     placed.grow(1);  // the end of a text
     return !placed.failed();

@@ -59,15 +59,16 @@ class Bytes {
     bool failed_ = false;
 };
 
-// The managed variables of PTX text, of machine code, or of what a device of that major version takes of any
+// The managed variables of PTX text, of machine code, or of what a device is to have of any
 // image. False: the image is not read for certain, and is left as it is.
 bool find_in_ptx(std::string_view text, ManagedVariables& variables);
 bool find_in_code(const uint8_t* code, uint64_t bytes, ManagedVariables& variables);
-bool find_managed(const Image& image, int major, ManagedVariables& variables);
+bool find_managed(const Image& image, const fatbin::Wanted& wanted, ManagedVariables& variables);
 
 // The image with the variables' addresses; of machine code it has the same size.
 bool place_in_ptx(std::string_view text, const ManagedVariables& variables, Bytes& placed);
 bool place_in_code(uint8_t* code, uint64_t bytes, const ManagedVariables& variables);
-bool place_managed(const Image& image, int major, const ManagedVariables& variables, Bytes& placed);
+bool place_managed(const Image& image, const fatbin::Wanted& wanted, const ManagedVariables& variables,
+                   Bytes& placed);
 
 }  // namespace fikit::shim

@@ -23,12 +23,12 @@ bool names_it(const void* text, uint64_t bytes) {
 
 }  // namespace
 
-bool names_printf(const Image& image, int major) {
+bool names_printf(const Image& image, const fatbin::Wanted& wanted) {
     if (names_it(image.data, image.bytes)) return true;
     if (!fatbin::is_fatbin(image.data, image.bytes)) return false;
     bool found = false, any_code = false;
     const auto look = [&](uint16_t kind, uint64_t most) {
-        each_useful(image, major, [&](const fatbin::Entry& entry, const uint8_t*, const uint8_t* content) {
+        each_useful(image, wanted, [&](const fatbin::Entry& entry, const uint8_t*, const uint8_t* content) {
             if (entry.kind != kind) return true;
             any_code = any_code || kind == fatbin::kind_machine_code;
             if (!entry.packed() || entry.expanded_bytes > most) return true;

@@ -14,7 +14,7 @@ namespace fikit::shim {
 // A kernel was asked for of a module that names printf.
 extern bool kernels_print;
 
-bool names_printf(const Image& image, int major);
+bool names_printf(const Image& image, const fatbin::Wanted& wanted);
 // That is so: called before the first of the module's kernels is.
 void kernels_may_print(Device& device);
 // Writes what kernels on the device have printed to the program's standard output.

@@ -7,6 +7,7 @@
 #include "../producer.hpp"
 #include "context_limits.hpp"
 #include "cuda_interface.hpp"
+#include "fatbin_entries.hpp"
 #include "handshake.hpp"
 #include "sm_resources.hpp"
 #include "thread.hpp"
@@ -61,6 +62,9 @@ struct Device {
     uint32_t stream(uint32_t number) const { return static_cast<uint32_t>(ordinal) << stream_bits | number; }
     Context& primary() const;
     uint64_t memory_bytes() const;  // what the tenant may have of it
+    fatbin::Wanted wanted_images() const {
+        return fatbin::wanted_here(attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
+    }
     // Of those that streams have.
     int nearest_priority(int wanted) const {
         const int greatest = attributes.greatest_priority;

@@ -43,8 +43,7 @@ CUresult renew(Module& module) {
     module.forget_variables();
     const Image image = {.data = first.image, .bytes = first.image_bytes};
     const Device& device = *module.device;
-    const UsefulParts useful(image,
-                             device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
+    const UsefulParts useful(image, device.wanted_images());
     JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};
     CUresult result = result_of(device.producer->module_renew(

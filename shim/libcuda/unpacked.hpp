@@ -31,12 +31,12 @@ class Unpacked {
     uint64_t bytes_ = 0;
 };
 
-// Each entry of a fatbin that the device can use; false: it is not read for certain, or `take` did not.
+// Each entry of a fatbin that the device is to have; false: it is not read for certain, or `take` did not.
 template <class Take>
-bool each_useful(const Image& image, int major, const Take& take) {
+bool each_useful(const Image& image, const fatbin::Wanted& wanted, const Take& take) {
     return fatbin::each_entry(image.data, image.bytes,
                               [&](const fatbin::Entry& entry, const uint8_t* header, const uint8_t* content) {
-                                  return !entry.useful(major) || take(entry, header, content);
+                                  return !entry.useful(wanted) || take(entry, header, content);
                               });
 }
 

@@ -42,14 +42,14 @@ PlacedVariables::~PlacedVariables() {
 }
 
 PlacedVariables* place_variables(Device& device, const Image& image) {
-    const int major = device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+    const fatbin::Wanted wanted = device.wanted_images();
     auto* const placed = new (std::nothrow) PlacedVariables();
     if (placed == nullptr) return nullptr;
-    bool fine = find_managed(image, major, placed->variables) && placed->variables.first() != nullptr;
+    bool fine = find_managed(image, wanted, placed->variables) && placed->variables.first() != nullptr;
     for (ManagedVariable* variable = placed->variables.first(); variable != nullptr && fine;
          variable = variable->next)
         fine = allocate(device, *variable);
-    if (fine && place_managed(image, major, placed->variables, placed->image)) return placed;
+    if (fine && place_managed(image, wanted, placed->variables, placed->image)) return placed;
     delete placed;
     return nullptr;
 }
