@@ -81,7 +81,7 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
         auto shared = SharedMemory::create(description);
         if (!shared) return CUDA_ERROR_OUT_OF_MEMORY;
         pool->pages = std::make_unique<PhysicalMemory>(std::move(shared));
-        pool->heap = std::make_unique<DeviceHeap>(*pool->pages, driver.space);
+        pool->heap = std::make_unique<DeviceHeap>(*pool->pages, driver.space, pool->place());
     }
     *handle = driver.pools.add(std::move(pool));
     return CUDA_SUCCESS;

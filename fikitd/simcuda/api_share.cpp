@@ -61,7 +61,7 @@ std::uint64_t map_import(Driver& driver, std::byte* view, std::size_t bytes, int
     block.kind = Block::Kind::imported;
     block.address = reserve_addresses(bytes, model::page, 0);
     if (block.address == 0) return 0;
-    driver.space.map({block.address, bytes, view, Access::read_write});
+    driver.space.map({block.address, bytes, view, Access::read_write, device});
     block.bytes = bytes;
     block.device = device;
     block.id = driver.next_id++;

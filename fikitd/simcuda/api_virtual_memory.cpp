@@ -63,6 +63,13 @@ bool each_mapping(Driver& driver, std::uint64_t address, std::size_t bytes, Visi
     return true;
 }
 
+// Whether what is mapped there lies on another device.
+bool is_of_peer(const Block& block, int device) {
+    const CUmemLocation& location =
+        static_cast<const PhysicalAllocation*>(block.allocation)->properties.location;
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE && location.id != device;
+}
+
 std::uint64_t end_of(const Block& block) { return block.address + block.bytes; }
 
 bool aligned(std::size_t value) { return value % model::page == 0; }
@@ -170,13 +177,16 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
             return CUDA_ERROR_INVALID_VALUE;
         std::uint64_t at = address;
         std::byte* whole = allocation->shared ? allocation->shared->data() : allocation->host;
-        if (whole != nullptr) driver.space.map({at, bytes, whole, Access::none});
+        const CUmemLocation& location = allocation->properties.location;
+        const int owner = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : Segment::any;
+        if (whole != nullptr) driver.space.map({at, bytes, whole, Access::none, owner});
         std::size_t left = whole != nullptr ? 0 : bytes;
         for (const Extent& extent : allocation->extents) {
             const std::size_t part = std::min(left, extent.bytes);
             if (part == 0) break;
-            const auto device = static_cast<std::size_t>(allocation->properties.location.id);
-            driver.space.map({at, part, driver.devices[device]->physical.view(extent.offset), Access::none});
+            std::byte* const view =
+                driver.devices[static_cast<std::size_t>(owner)]->physical.view(extent.offset);
+            driver.space.map({at, part, view, Access::none, owner});
             at += part;
             left -= part;
         }
@@ -247,11 +257,14 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
             const Access access = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
                                   : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read
                                                                               : Access::none;
-            if (!each_mapping(driver, address, bytes, [&](const Block& block) {
-                    driver.space.protect(block.address, block.bytes, access);
-                })) {
+            bool peer = false;
+            if (!each_mapping(driver, address, bytes,
+                              [&](const Block& block) { peer |= is_of_peer(block, location.id); }))
                 return CUDA_ERROR_INVALID_VALUE;
-            }
+            if (peer) return CUDA_ERROR_INVALID_DEVICE;
+            each_mapping(driver, address, bytes, [&](const Block& block) {
+                driver.space.protect(block.address, block.bytes, access);
+            });
         }
         return CUDA_SUCCESS;
     });
@@ -261,11 +274,13 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
     return with_memory([&](Driver& driver) -> CUresult {
         const Block* block = driver.block_of(address);
         if (flags == nullptr || location == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
-            (location->id < 0 || static_cast<std::size_t>(location->id) >= driver.devices.size()))
+        const bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+        if (device && (location->id < 0 || static_cast<std::size_t>(location->id) >= driver.devices.size()))
             return CUDA_ERROR_INVALID_DEVICE;
         // Of memory that is not of this kind it tells nothing, and does not fail (as driver 580).
-        *flags = block->kind == Block::Kind::mapped ? driver.access_to(*block) : 0;
+        const bool has_access =
+            block->kind == Block::Kind::mapped && !(device && is_of_peer(*block, location->id));
+        *flags = has_access ? driver.access_to(*block) : 0;
         return CUDA_SUCCESS;
     });
 }

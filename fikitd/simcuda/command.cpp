@@ -92,6 +92,7 @@ void translate_launch(Driver& driver, const LaunchCommand& command, std::vector<
     const ptx::Kernel& kernel = *command.function->kernel;
     launch.variables = &image.variables;
     launch.owner = command.image;
+    launch.reached = &driver.device_of(*image.context).reached;
     launch.shape = command.shape;
     launch.cluster = 1;
     for (const unsigned size : command.shape.cluster) launch.cluster *= size;

@@ -204,9 +204,10 @@ void Compute::place(Nanoseconds now) {
 // Runs the kernel's code until it waits for a clock or is done; here, if it is short.
 void Compute::run(Kernel& kernel, Nanoseconds time) {
     const Nanoseconds now = time + lag_;
+    GlobalMemory& memory = kernel.launch().reached != nullptr ? *kernel.launch().reached : memory_;
     const bool offered = background_ != nullptr && *background_;
     const std::uint64_t left = foreground - std::min(foreground, kernel.execution->retired());
-    kernel.progress = kernel.execution->resume(memory_, now, offered ? left : Execution::unbounded);
+    kernel.progress = kernel.execution->resume(memory, now, offered ? left : Execution::unbounded);
     if (kernel.progress.state != Execution::State::running) {
         ran(kernel, time);
         return;
@@ -214,10 +215,10 @@ void Compute::run(Kernel& kernel, Nanoseconds time) {
     kernel.in_background = true;
     kernel.ran_at = time;
     (*background_)(
-        [this, &kernel, now, time] {
+        [this, &kernel, &memory, now, time] {
             for (Nanoseconds passed = 0; passed < short_sleeps; passed = kernel.progress.until - now) {
                 kernel.ran_at = time + passed;
-                kernel.progress = kernel.execution->resume(memory_, now + passed);
+                kernel.progress = kernel.execution->resume(memory, now + passed);
                 if (kernel.progress.state != Execution::State::waiting) break;
             }
         },

@@ -68,7 +68,8 @@ SimulatedDevice::SimulatedDevice(int number, unsigned of_machine, const Settings
       index(of_machine),
       shared(std::move(with_others)),
       physical(settings.memory, shared.get()),
-      heap(physical, space),
+      heap(physical, space, number),
+      reached(space, number),
       engine(space,
              {settings.faults, timer_base, settings.interference, background(settings), apart(settings)}) {}
 

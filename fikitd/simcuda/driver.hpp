@@ -40,6 +40,7 @@ struct SimulatedDevice {
     std::unique_ptr<SharedDevice> shared;  // null: no other process has this device
     PhysicalMemory physical;
     DeviceHeap heap;
+    KernelSpace reached;
     Device engine;
     Context* primary = nullptr;
     unsigned primary_flags = 0;

@@ -254,18 +254,42 @@ bool AddressSpace::give_way() {
     return true;
 }
 
+std::byte* Segment::at(std::uint64_t wanted, std::size_t count, bool write) const {
+    if (bytes - (wanted - address) < count) return nullptr;
+    if (access == Access::none || (write && access != Access::read_write)) return nullptr;
+    return backing + (wanted - address);
+}
+
+Stretch Segment::stretch() const {
+    if (access == Access::none) return {};
+    return {address, address + bytes, backing, access == Access::read_write};
+}
+
 std::byte* AddressSpace::at(std::uint64_t address, std::size_t bytes, bool write) {
     const Segment* segment = find(address);
-    if (segment == nullptr || segment->bytes - (address - segment->address) < bytes) return nullptr;
-    if (segment->access == Access::none || (write && segment->access != Access::read_write)) return nullptr;
-    return segment->backing + (address - segment->address);
+    return segment != nullptr ? segment->at(address, bytes, write) : nullptr;
 }
 
 Stretch AddressSpace::stretch(std::uint64_t address) {
     const Segment* segment = find(address);
-    if (segment == nullptr || segment->access == Access::none) return {};
-    return {segment->address, segment->address + segment->bytes, segment->backing,
-            segment->access == Access::read_write};
+    return segment != nullptr ? segment->stretch() : Stretch{};
+}
+
+const Segment* KernelSpace::find(std::uint64_t address) const {
+    const Segment* segment = all_.find(address);
+    const bool reached =
+        segment != nullptr && (segment->device == Segment::any || segment->device == device_);
+    return reached ? segment : nullptr;
+}
+
+std::byte* KernelSpace::at(std::uint64_t address, std::size_t bytes, bool write) {
+    const Segment* segment = find(address);
+    return segment != nullptr ? segment->at(address, bytes, write) : nullptr;
+}
+
+Stretch KernelSpace::stretch(std::uint64_t address) {
+    const Segment* segment = find(address);
+    return segment != nullptr ? segment->stretch() : Stretch{};
 }
 
 // What is left is counted, as the end of so many bytes may be beyond 64 bits.
@@ -332,7 +356,7 @@ DeviceHeap::Slab* DeviceHeap::add_slab(std::size_t bytes, std::uint64_t& address
     }
     std::uint64_t at = address;
     for (const Extent& extent : *extents) {
-        space_.map({at, extent.bytes, physical_.view(extent.offset), Access::read_write});
+        space_.map({at, extent.bytes, physical_.view(extent.offset), Access::read_write, device_});
         at += extent.bytes;
     }
     return &slabs_.emplace(address, Slab{bytes, std::move(*extents), {{0, bytes}}}).first->second;

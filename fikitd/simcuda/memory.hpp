@@ -99,10 +99,16 @@ void free_addresses(std::uint64_t address, std::size_t bytes);
 enum class Access : std::uint8_t { none, read, read_write };
 
 struct Segment {
+    static constexpr int any = -1;
     std::uint64_t address = 0;
     std::size_t bytes = 0;
     std::byte* backing = nullptr;
     Access access = Access::none;
+    int device = any;  // whose kernels alone reach it: there is no peer access
+
+    // Of an address that lies in it.
+    std::byte* at(std::uint64_t wanted, std::size_t count, bool write) const;
+    Stretch stretch() const;
 };
 
 class AddressSpace final : public GlobalMemory {
@@ -124,6 +130,7 @@ class AddressSpace final : public GlobalMemory {
     void protect(std::uint64_t address, std::size_t bytes, Access access);
 
   private:
+    friend class KernelSpace;
     class Change;
     const Segment* find(std::uint64_t address) const;
     std::map<std::uint64_t, Segment> segments_;
@@ -131,6 +138,21 @@ class AddressSpace final : public GlobalMemory {
     std::shared_mutex users_;
     std::mutex turnstile_;  // where who comes back to users_ waits behind who changes something
     std::atomic<unsigned> changes_{0};
+};
+
+// What the kernels of one device see of it.
+class KernelSpace final : public GlobalMemory {
+  public:
+    KernelSpace(AddressSpace& all, int device) : all_(all), device_(device) {}
+    std::byte* at(std::uint64_t address, std::size_t bytes, bool write) override;
+    Stretch stretch(std::uint64_t address) override;
+    const Texture* texture(std::uint64_t handle) override { return all_.texture(handle); }
+    bool give_way() override { return all_.give_way(); }
+
+  private:
+    const Segment* find(std::uint64_t address) const;
+    AddressSpace& all_;
+    int device_;
 };
 
 inline constexpr std::size_t host_page = 4096;
@@ -141,7 +163,8 @@ void release_host_pages(AddressSpace& space, std::uint64_t address, std::size_t 
 // cuMemAlloc: small blocks share pages, large ones have their own.
 class DeviceHeap {
   public:
-    DeviceHeap(PhysicalMemory& physical, AddressSpace& space) : physical_(physical), space_(space) {}
+    DeviceHeap(PhysicalMemory& physical, AddressSpace& space, int device)
+        : physical_(physical), space_(space), device_(device) {}
     std::uint64_t allocate(std::size_t bytes);  // 0 when out of memory
     void release(std::uint64_t address, std::size_t bytes);
 
@@ -158,6 +181,7 @@ class DeviceHeap {
 
     PhysicalMemory& physical_;
     AddressSpace& space_;
+    int device_;
     std::map<std::uint64_t, Slab> slabs_;
 };
 

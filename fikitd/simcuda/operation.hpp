@@ -31,7 +31,8 @@ struct Place {
 struct Launch {
     const ptx::Kernel* kernel = nullptr;  // null: a timed kernel, whose blocks cost `cost` and touch nothing
     const std::vector<std::uint64_t>* variables = nullptr;
-    std::shared_ptr<void> owner;  // keeps the two above alive
+    std::shared_ptr<void> owner;      // keeps the two above alive
+    GlobalMemory* reached = nullptr;  // what it sees of memory; null: all that there is
     std::vector<std::byte> parameters;
     LaunchShape shape;
     BlockShape block;

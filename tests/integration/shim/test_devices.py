@@ -403,6 +403,20 @@ print(driver.cuCtxDisablePeerAccess(contexts[1])[0].name)
     assert answers(shared, on_both(text)) == ["[0, 0]", *errors]
 
 
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("kind", ["allocated", "pooled", "mapped", "variable"])
+def test_kernels_do_not_reach_another_device_s_memory(
+    monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, kind: str
+) -> None:
+    if CHOICE != "sim":
+        pytest.skip("natively these GPUs may be peers")
+    monkeypatch.setenv("FIKIT_SIM_DEVICES", "2")
+    program = (sys.executable, str(PROGRAMS / "peers.py"), kind)
+    alone = natively(*program)
+    assert alone[1].splitlines()[-2:] == ["SUCCESS SUCCESS", "SUCCESS ILLEGAL_ADDRESS"], alone
+    assert shared(*program) == alone
+
+
 def test_no_capture_goes_across_devices(shared: Runner, two_gpus: Served) -> None:
     program = on_both(
         """

@@ -26,7 +26,7 @@ TEST(pages_are_taken_and_given_back) {
 TEST(the_heap_returns_all_it_took) {
     PhysicalMemory memory(64 * model::page);
     AddressSpace space;
-    DeviceHeap heap(memory, space);
+    DeviceHeap heap(memory, space, 0);
     std::vector<std::pair<std::uint64_t, std::size_t>> held;
     for (std::size_t index = 0; index < 2000; ++index) {
         const std::size_t bytes = index % 97 == 0 ? 3 * model::page : 1 + index * 37 % 9000;
