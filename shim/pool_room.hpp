@@ -25,30 +25,30 @@ class PoolRoom {
     bool add(uint64_t bytes, uint64_t& place) {
         if (bytes == 0 || bytes > largest) return false;
         const uint64_t taken = (bytes + unit - 1) / unit * unit;
-        if (!pieces_.reserve(1) || !chunks_.reserve(taken / chunk + 2)) return false;
+        // Between free pieces there is always one that was given, so of those there are at least as many.
+        const uint64_t most_free = given_.size() + 1;
+        if (!given_.reserve(1) || !free_.reserve(most_free - free_.size()) ||
+            !chunks_.reserve(taken / chunk + 2))
+            return false;
         before_ = reserved();
         const uint64_t at = choose(taken);
-        place = at < pieces_.size() ? pieces_[at].begin : end_;
+        place = at < free_.size() ? free_[at].begin : end_;
         if (!back(place, taken)) return false;
-        take(at, place, taken, bytes);
+        take(at, taken);
+        given_.insert(given_.from(place), {place, taken, bytes});
         used_ += bytes;
         if (used_high_ < used_) used_high_ = used_;
         return true;
     }
 
     void remove(uint64_t place) {
-        const uint64_t at = pieces_.from(place);
-        if (at == pieces_.size() || pieces_[at].begin != place || pieces_[at].bytes == 0) return;
-        used_ -= pieces_[at].bytes;
-        pieces_[at].bytes = 0;
-        pieces_[at].changed = ++changes_;
-        let_go(place, pieces_[at].taken);
-        if (at + 1 < pieces_.size() && pieces_[at + 1].bytes == 0) join(at);
-        if (at > 0 && pieces_[at - 1].bytes == 0) join(at - 1);
-        Piece& last = pieces_[pieces_.size() - 1];
-        if (last.bytes != 0) return;
-        end_ = last.begin;
-        pieces_.remove(pieces_.size() - 1);
+        const uint64_t at = given_.from(place);
+        if (at == given_.size() || given_[at].begin != place) return;
+        const uint64_t taken = given_[at].taken;
+        used_ -= given_[at].bytes;
+        given_.remove(at);
+        let_go(place, taken);
+        put_back({place, taken, ++changes_});
     }
 
     // Removes what was added last, where its memory is not to be had: the pool has not grown for it.
@@ -70,15 +70,19 @@ class PoolRoom {
     void forget_reserved_high() { reserved_high_ = reserved(); }
 
     void clear() {
-        pieces_.clear();
+        given_.clear();
+        free_.clear();
         chunks_.clear();
     }
 
   private:
-    struct Piece {
+    struct Given {
         uint64_t begin, taken;
-        uint64_t bytes;    // asked for; 0: it is free
-        uint64_t changed;  // when: of two free ones as large the older is taken
+        uint64_t bytes;  // asked for
+    };
+    struct Free {
+        uint64_t begin, taken;
+        uint64_t changed;  // when: of two as large the older is taken
     };
     struct Chunk {
         uint64_t begin;
@@ -88,7 +92,7 @@ class PoolRoom {
     static uint64_t chunk_of(uint64_t address) { return address / chunk * chunk; }
 
     // Whether memory is under all of it.
-    bool backed(const Piece& piece) const {
+    bool backed(const Free& piece) const {
         const uint64_t first = chunk_of(piece.begin), last = chunk_of(piece.begin + piece.taken - 1);
         const uint64_t at = chunks_.from(first) + (last - first) / chunk;
         return at < chunks_.size() && chunks_[at].begin == last;
@@ -97,20 +101,21 @@ class PoolRoom {
     // The smallest free piece that is large enough, first of those with memory under all of them; what is
     // behind the last piece if there is none.
     uint64_t choose(uint64_t taken) const {
-        uint64_t best = pieces_.size();
+        uint64_t best = free_.size();
         bool best_backed = false;
-        for (uint64_t at = 0; at < pieces_.size(); ++at) {
-            const Piece& piece = pieces_[at];
-            if (piece.bytes != 0 || piece.taken < taken) continue;
+        for (uint64_t at = 0; at < free_.size(); ++at) {
+            const Free& piece = free_[at];
+            if (piece.taken < taken) continue;
+            const bool later = best < free_.size() && !before(piece, free_[best]);
+            if (later && best_backed) continue;
             const bool is_backed = backed(piece);
-            if (best < pieces_.size() && !better(piece, is_backed, pieces_[best], best_backed)) continue;
+            if (is_backed == best_backed ? later : best_backed) continue;
             best = at;
             best_backed = is_backed;
         }
         return best;
     }
-    static bool better(const Piece& one, bool one_backed, const Piece& other, bool other_backed) {
-        if (one_backed != other_backed) return one_backed;
+    static bool before(const Free& one, const Free& other) {
         return one.taken != other.taken ? one.taken < other.taken : one.changed < other.changed;
     }
 
@@ -149,28 +154,34 @@ class PoolRoom {
     }
 
     // The front of a free piece, or what is behind the last.
-    void take(uint64_t at, uint64_t begin, uint64_t taken, uint64_t bytes) {
+    void take(uint64_t at, uint64_t taken) {
         ++changes_;
-        if (at == pieces_.size()) {
-            end_ = begin + taken;
-        } else if (pieces_[at].taken == taken) {
-            pieces_[at].bytes = bytes;
-            return;
-        } else {
-            pieces_[at].begin += taken;
-            pieces_[at].taken -= taken;
-            pieces_[at].changed = changes_;
-        }
-        pieces_.insert(at, {begin, taken, bytes, 0});
+        if (at == free_.size())
+            end_ += taken;
+        else if (free_[at].taken == taken)
+            free_.remove(at);
+        else
+            free_[at] = {free_[at].begin + taken, free_[at].taken - taken, changes_};
     }
-    // With the next one; both are free.
-    void join(uint64_t at) {
-        pieces_[at].taken += pieces_[at + 1].taken;
-        pieces_[at].changed = changes_;
-        pieces_.remove(at + 1);
+    // Together with those that it lies between.
+    void put_back(Free piece) {
+        uint64_t at = free_.from(piece.begin);
+        if (at < free_.size() && piece.begin + piece.taken == free_[at].begin) {
+            piece.taken += free_[at].taken;
+            free_.remove(at);
+        }
+        if (at > 0 && free_[at - 1].begin + free_[at - 1].taken == piece.begin) {
+            piece = {free_[at - 1].begin, free_[at - 1].taken + piece.taken, piece.changed};
+            free_.remove(--at);
+        }
+        if (piece.begin + piece.taken == end_)
+            end_ = piece.begin;
+        else
+            free_.insert(at, piece);
     }
 
-    Row<Piece> pieces_;  // side by side up to end_
+    Row<Given> given_;   // side by side with the free ones up to end_
+    Row<Free> free_;     // no two beside each other
     Row<Chunk> chunks_;  // with memory under them
     uint64_t end_ = 0, idle_ = 0, most_chunks_ = 0, changes_ = 0;
     uint64_t used_ = 0, used_high_ = 0, reserved_high_ = 0;

@@ -33,7 +33,7 @@ TEST(sticky_errors_end_every_session) {
     launch(first);
     rig.turn_until([&] { return rig.core().failure() != 0; });
     CHECK_EQUAL(rig.core().failure(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    CHECK_STARTS(rig.core().failure_text(), "launch of kernel: ");
+    CHECK_STARTS(rig.core().failure_text(), "the CUDA context was lost (seen at: launch of kernel): ");
     CHECK_EQUAL(first->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK_EQUAL(second->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
     const auto ended = rig.core().take_ended();

@@ -87,6 +87,35 @@ TEST(of_free_pieces_the_smallest_is_taken_and_then_the_oldest) {
     CHECK(room.add(2 * mib) == 0);
 }
 
+TEST(a_larger_piece_with_memory_goes_before_a_smaller_one_without) {
+    for (const bool smaller_first : {true, false}) {
+        Room room;
+        const std::uint64_t sizes[] = {smaller_first ? 40 * mib : 60 * mib, mib,
+                                       smaller_first ? 60 * mib : 40 * mib, mib};
+        std::uint64_t at[4];
+        for (unsigned piece = 0; piece < 4; ++piece) at[piece] = room.add(sizes[piece]);
+        const std::uint64_t smaller = at[smaller_first ? 0 : 2], larger = at[smaller_first ? 2 : 0];
+        room.remove(smaller);
+        room.trim(0);
+        room.remove(larger);
+        CHECK(room.add(30 * mib) == larger);
+    }
+}
+
+// Its ends are what is free beside it; what comes last leaves nothing behind.
+TEST(what_is_freed_is_one_with_what_is_free_beside_it) {
+    Room room;
+    for (unsigned piece = 0; piece < 5; ++piece) CHECK(room.add(mib) == piece * mib);
+    room.remove(mib);
+    room.remove(3 * mib);
+    CHECK(room.add(2 * mib) == 5 * mib);
+    room.remove(2 * mib);
+    CHECK(room.add(3 * mib) == mib);
+    room.remove(4 * mib);
+    room.remove(5 * mib);
+    CHECK(room.add(8 * mib) == 4 * mib);
+}
+
 TEST(sizes_that_nobody_has_are_refused) {
     for (const std::uint64_t most : {std::uint64_t{0}, chunk, ~std::uint64_t{0}}) {
         Room room(most);
