@@ -22,6 +22,7 @@ from fikit.place import UnsafePlaceError
 from fikitd import __version__, configuration_files, directories, metrics
 from fikitd.api import requests as _requests  # noqa: F401  registers the handlers
 from fikitd.api.listener import Listener, make_socket, passed_sockets, place_of, remove_socket
+from fikitd.clock import LoopClock
 from fikitd.configuration import Configuration
 from fikitd.daemon import Daemon
 from fikitd.device import CHOICES, DeviceSpec, choose
@@ -64,7 +65,8 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         try:
             port = configuration.metrics.port
             scraped = metrics.listen_http(port) if port else None
-            trio.run(serve, configuration, places, devices, listening, scraped, file)
+            parts = (configuration, places, devices, listening, scraped, file)
+            trio.run(serve, *parts, clock=LoopClock())
         finally:
             if made is not None:
                 remove_socket(places.socket, made)
