@@ -39,6 +39,10 @@ START_FAILURES: Final = (
 )
 
 
+class Clock(LoopClock, trio.abc.Clock):
+    """The daemon's."""
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", metavar="auto|sim|INDEX", help=f"Which GPU: {CHOICES}.")
 @click.option("--socket", "socket_path", type=click.Path(path_type=Path), help="Where to listen.")
@@ -66,7 +70,7 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
             port = configuration.metrics.port
             scraped = metrics.listen_http(port) if port else None
             parts = (configuration, places, devices, listening, scraped, file)
-            trio.run(serve, *parts, clock=LoopClock())
+            trio.run(serve, *parts, clock=Clock())
         finally:
             if made is not None:
                 remove_socket(places.socket, made)

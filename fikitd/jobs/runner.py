@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from fikitd.clock import LATE_SECONDS, LONGEST_SECONDS
 from fikitd.jobs import files
 from fikitd.process_group import signal_group
 from fikitd.process_times import start_time
@@ -122,9 +123,8 @@ class Runner:
 
     def _turn(self) -> bool:
         """Serve what is ready; True once the command has ended. It stays unreaped, so its pid is ours."""
-        timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
         ended = False
-        for key, _ in self._selector.select(timeout):
+        for key, _ in self._wait():
             if isinstance(key.data, Output):
                 self._pump(key.data)
             elif key.data == "control":
@@ -138,6 +138,16 @@ class Runner:
             self._kill_at = None
             self._signal(signal.SIGKILL)
         return ended
+
+    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready. While the machine is paused the command has none of its grace."""
+        if self._kill_at is None:
+            return self._selector.select()
+        begun = time.monotonic()
+        waits = min(LONGEST_SECONDS, max(0.0, self._kill_at - begun))
+        ready = self._selector.select(waits)
+        self._kill_at += max(0.0, time.monotonic() - begun - waits - LATE_SECONDS)
+        return ready
 
     def _hear(self, told: int) -> bool:
         """What the child says; False once it has become the command, or cannot."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from fikitd.clock import LATE_SECONDS, LoopClock
+from fikitd.clock import LATE_SECONDS, LONGEST_SECONDS
+from fikitd.main import Clock
 
 
 class Machine:
@@ -12,7 +13,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.clock = LoopClock(lambda: self.now)
+        self.clock = Clock(lambda: self.now)
 
     def passes(self, seconds: float) -> float:
         """Of the machine's time; how much of it counts."""
@@ -35,13 +36,21 @@ def test_a_turn_that_was_held_up_counts_little() -> None:
 
 def test_a_wait_counts_as_long_as_it_was_to_be() -> None:
     machine = Machine()
-    deadline = machine.clock.current_time() + 10
-    assert machine.clock.deadline_to_sleep_time(deadline) == 10
-    machine.now += 9
-    assert machine.clock.deadline_to_sleep_time(deadline) == 1  # something else had happened
+    deadline = machine.clock.current_time() + 0.75
+    assert machine.clock.deadline_to_sleep_time(deadline) == 0.75
+    machine.now += 0.5
+    assert machine.clock.deadline_to_sleep_time(deadline) == 0.25  # something else had happened
     machine.now += 3600
     assert machine.clock.current_time() == deadline + LATE_SECONDS
     assert machine.clock.deadline_to_sleep_time(deadline) == 0
+
+
+def test_of_a_long_wait_little_counts_if_the_machine_was_paused_in_it() -> None:
+    machine = Machine()
+    deadline = machine.clock.current_time() + 60
+    assert machine.clock.deadline_to_sleep_time(deadline) == LONGEST_SECONDS
+    machine.now += 3600
+    assert machine.clock.current_time() == deadline - 60 + LONGEST_SECONDS + LATE_SECONDS
 
 
 def test_without_a_limit_a_wait_may_be_of_any_length() -> None:
