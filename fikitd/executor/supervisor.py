@@ -50,7 +50,7 @@ from fikitd.executor.supervisor_launch import (
     trim,
     users_domain,
 )
-from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener, Starved
+from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener, Starved, described
 from fikitd.notify import notify
 from fikitd.placement import places_for
 from fikitd.processes import Process
@@ -244,12 +244,16 @@ class Supervisor:
 
     async def _adopt(self) -> None:
         paths = await in_thread(left_behind, self._runtime)
-        if paths:  # systemd would take us to hang, and start another that asks them as long
-            may_take = 2 * self._settings().unresponsive_seconds + BESIDE_ADOPTION_SECONDS
-            notify(f"EXTEND_TIMEOUT_USEC={int(may_take * 1e6)}")
+        if paths:
+            self._take_longer()
         async with trio.open_nursery() as nursery:
             for path in paths:
                 nursery.start_soon(self._adopt_one, path)
+
+    def _take_longer(self) -> None:
+        """To start: systemd would take us to hang, and start another that asks executors as long."""
+        may_take = 2 * self._settings().unresponsive_seconds + BESIDE_ADOPTION_SECONDS
+        notify(f"EXTEND_TIMEOUT_USEC={int(may_take * 1e6)}")
 
     async def _adopt_one(self, path: Path) -> None:
         """Take over the executor that listens there, or clear the place of one that is gone.
@@ -266,14 +270,12 @@ class Supervisor:
         if patience.cancelled_caught:
             self._events.tell("executor_silent", socket=str(path), reason="no connection", warning=True)
             return
-        description: Description | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.run, lambda _: None)
-            try:
-                description, _ = await connection.ask(Describe(), Description, seconds)
-            except Unavailable as refusal:
-                self._events.tell("executor_silent", socket=str(path), reason=refusal.message, warning=True)
-            nursery.cancel_scope.cancel()
+
+        def silent(refusal: Unavailable) -> None:
+            self._events.tell("executor_silent", socket=str(path), reason=refusal.message, warning=True)
+            self._take_longer()
+
+        description = await described(connection, seconds, silent)
         if description is None and not self._settings().kill_unresponsive:
             return
         process = Process.by_pid(connection.listener_pid)
@@ -379,16 +381,16 @@ class Supervisor:
             nursery.start_soon(receive)
             try:
                 seconds = max(ASK_SECONDS, until - trio.current_time())
-                executor.description = await executor.ask(Describe(), Description, seconds)
-                attached = await executor.ask(ListAttached(), AttachedSessions, seconds)
+                executor.description = await executor.ask_patiently(Describe(), Description, seconds)
+                attached = await executor.ask_patiently(ListAttached(), AttachedSessions, seconds)
                 if executor.adopted and executor.heartbeat is None:
                     executor.busy_before_ns = attached.busy_ns
                 executor.heartbeat = attached
                 self.failing.pop(executor.device.index, None)
                 await self._listener.executor_serving(executor, attached)
             except Unavailable as refusal:
-                broken = not isinstance(refusal, Silent) and executor.state == "serving"
-                if not broken and executor.process is not None:
+                hangs = isinstance(refusal, Silent) or executor.state != "serving"
+                if hangs and not isinstance(refusal, Starved) and executor.process is not None:
                     executor.failure = executor.failure or refusal.message
                     executor.process.send(9)
                 await trio.sleep(LAST_RETRY_SECONDS)  # then _serve connects again, or the process has ended

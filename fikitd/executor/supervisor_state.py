@@ -7,6 +7,7 @@ breaks while the process lives is made anew; the end of the process (its pidfd) 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,14 @@ from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.errors import Unavailable
 from fikitd.executor.connection import ExecutorConnection, Kind, Silent
-from fikitd.executor.messages import Ask, AttachedSessions, Description, ListAttached, SessionEnded
+from fikitd.executor.messages import (
+    Ask,
+    AttachedSessions,
+    Describe,
+    Description,
+    ListAttached,
+    SessionEnded,
+)
 from fikitd.process_times import processor_waits
 from fikitd.processes import Process
 from fikitd.quote import quoted
@@ -122,21 +130,58 @@ class Executor:
         soon = min(settings.heartbeat_seconds, settings.unresponsive_seconds)
         with suppress(Silent):
             return await self.ask(ListAttached(), AttachedSessions, soon)
+        return await self.ask_patiently(
+            ListAttached(), AttachedSessions, settings.unresponsive_seconds - soon
+        )
+
+    async def ask_patiently(self, body: Ask, kind: type[Kind], seconds: float) -> Kind:
+        """Ask what it must answer. Raises Silent where it does not; Starved where it may be about to."""
         pid = self.process.pid if self.process is not None else 0
-        waits, seconds = processor_waits(pid), settings.unresponsive_seconds - soon
-        try:
-            return await self.ask(ListAttached(), AttachedSessions, seconds)
-        except Silent as silent:
-            more = [now - waits.get(thread, now) for thread, now in processor_waits(pid).items()]
-            if max(more, default=0) > max(STARVED_SHARE * seconds * 1e9, 0):
-                raise Starved(silent.message) from None
-            raise
+        return await ask_patiently(self.connected(), pid, body, kind, seconds)
 
     def connected(self) -> ExecutorConnection:
         """Its connection. Raises Unavailable while it has none."""
         if self.connection is None:
             raise Unavailable(f"executor {self.executor} is {self.state}: {self.failure or 'not connected'}")
         return self.connection
+
+
+async def ask_patiently(
+    connection: ExecutorConnection, pid: int, body: Ask, kind: type[Kind], seconds: float
+) -> Kind:
+    """The answer. Raises Silent; Starved where one of its threads waits for a processor instead."""
+    waits = processor_waits(pid)
+    try:
+        answer, _ = await connection.ask(body, kind, seconds)
+    except Silent as silent:
+        more = [now - waits.get(thread, now) for thread, now in processor_waits(pid).items()]
+        if max(more, default=0) > max(STARVED_SHARE * seconds * 1e9, 0):
+            raise Starved(silent.message) from None
+        raise
+    return answer
+
+
+async def described(
+    connection: ExecutorConnection, seconds: float, silent: Callable[[Unavailable], None]
+) -> Description | None:
+    """What an executor of an earlier daemon says of itself; None: it does not answer.
+
+    It is asked again as long as it waits for a processor.
+    """
+    description: Description | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run, lambda _: None)
+        while True:
+            try:
+                description = await ask_patiently(
+                    connection, connection.listener_pid, Describe(), Description, seconds
+                )
+            except Unavailable as refusal:
+                silent(refusal)
+                if isinstance(refusal, Starved):
+                    continue
+            nursery.cancel_scope.cancel()
+            return description
 
 
 @dataclass(frozen=True)

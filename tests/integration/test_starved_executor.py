@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 
 import pytest
@@ -43,6 +44,32 @@ def test_who_waits_for_a_processor_is_reported_and_lives(stopped_daemon: Daemon)
         os.kill(pid, signal.SIGCONT)
         assert [each.session for each in client.ask(p.ListSessions()).sessions] == [opened.session]
         assert client.ask(p.Pause(target=opened.session)) == p.Done()
+        assert select.select([ended], [], [], 0)[0] == []
+
+
+def test_so_does_one_that_a_daemon_before_has_left(stopped_daemon: Daemon) -> None:
+    client, events = stopped_daemon.start().client(), stopped_daemon.client()
+    events.subscribe()
+    opened = client.ask(p.OpenSession(name="slow"))
+    while (event := events.receive()[1]).kind != "executor_started":
+        pass
+    with ExitStack() as held:
+        ended = os.pidfd_open(event.detail["pid"])
+        held.callback(os.close, ended)
+        signal.pidfd_send_signal(ended, signal.SIGSTOP)
+        stopped_daemon.stop(signal.SIGKILL)
+        stopped_daemon.configure(
+            settings=SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 0.3")
+        )
+        stopped_daemon.prologue = f"exec({WAITS!r}); "
+        starting = threading.Thread(target=stopped_daemon.start)
+        starting.start()
+        while "executor_silent" not in stopped_daemon.log.read_text():
+            pass
+        signal.pidfd_send_signal(ended, signal.SIGCONT)
+        starting.join()
+        sessions = stopped_daemon.client().ask(p.ListSessions()).sessions
+        assert [each.session for each in sessions] == [opened.session]
         assert select.select([ended], [], [], 0)[0] == []
 
 
