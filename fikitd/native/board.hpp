@@ -4,6 +4,7 @@
 // that is dead, or hangs (`hung_after`). Nor does one of a time to come: the machine has been started since.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -44,12 +45,15 @@ class Board {
         __atomic_store_n(&mine->busy_since_refresh, busy ? host_time : 0, __ATOMIC_RELEASE);
     }
 
-    bool others_busy(int64_t host_time) const {
+    bool others_busy(int64_t host_time) {
         if (!is_open()) return false;
+        if (looked_at_ != 0 && host_time - looked_at_ >= hung_after) watches_since_ = host_time;
+        looked_at_ = host_time;
         for (const Slot& slot : slots_.all()) {
             const int64_t said = __atomic_load_n(&slot.busy_since_refresh, __ATOMIC_ACQUIRE);
             const int64_t ago = host_time - said;
-            if (said == 0 || &slot == slots_.mine() || ago >= hung_after || ago <= -hung_after) continue;
+            const bool hangs = std::min(ago, host_time - watches_since_) >= hung_after;
+            if (said == 0 || &slot == slots_.mine() || hangs || ago <= -hung_after) continue;
             if (ago < doubted_after || slots_.held(slot)) return true;
         }
         return false;
@@ -60,6 +64,8 @@ class Board {
         alignas(64) int64_t busy_since_refresh = 0;  // host time of the last refresh, 0: not busy
     };
     SharedSlots<Slot, slots> slots_;
+    int64_t looked_at_ = 0;
+    int64_t watches_since_ = 0;  // without having been held up itself for as long as who hangs
 };
 
 }  // namespace fikit
