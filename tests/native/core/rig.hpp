@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -42,10 +43,13 @@ inline Settings hand_turned() {
 
 class Rig {
   public:
-    // `lanes`: of each of six priorities; `partition`: streams of the partition.
-    explicit Rig(const Settings& wanted = hand_turned(), int lanes = 4, int partition = 2)
+    // `lanes`: of each of six priorities; `partition`: streams of the partition; `on_launch`: also as the
+    // core starts, which finds out what launches take.
+    explicit Rig(const Settings& wanted = hand_turned(), int lanes = 4, int partition = 2,
+                 std::function<void()> on_launch = {})
         : settings_(wanted) {
         null_driver::reset();
+        if (on_launch) null_driver::set_on_launch(std::move(on_launch));
         settings_.driver_path = FIKIT_NULL_DRIVER;
         core_ = std::make_unique<Core>(settings_, reinterpret_cast<CUcontext>(64));
         for (int priority = -5; priority <= 0; ++priority)

@@ -1,8 +1,24 @@
 // High-priority programs that have more to launch than the core takes at a time: what that spares them, what
 // holds them up, and what the policy is told of it.
+#include <time.h>
+
+#include <atomic>
 #include <thread>
 
 #include "rig.hpp"
+
+// The time that all here go by is the tests' own: who asks for it takes a little, and the machine, which may
+// have others to serve, none.
+namespace {
+std::atomic<int64_t> time_now{1'000'000'000'000};
+void pass(int64_t nanoseconds) { time_now += nanoseconds; }
+}  // namespace
+
+extern "C" int clock_gettime(clockid_t, timespec* now) noexcept {
+    const int64_t read = time_now.fetch_add(10);
+    *now = {read / 1'000'000'000, read % 1'000'000'000};
+    return 0;
+}
 
 using namespace fikit;
 using namespace fikit::test;
@@ -70,7 +86,7 @@ TEST(what_finds_no_room_is_late) {
     std::thread releaser([&] {
         // Who comes to wait for what is over was not delayed.
         while (__atomic_load_n(&high.outbox->waiters, __ATOMIC_ACQUIRE) == 0) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        pass(30'000'000);
         release_all(rig);
     });
     rig.while_turning([&] { CHECK_EQUAL(high->synchronize(), 0); });
@@ -89,20 +105,14 @@ struct Sparing : Rig {
         settings.bounds.delay_share = 1e-6;
         return settings;
     }
-    Sparing() : Rig(settings()) {
-        unmodified = true;
-        null_driver::set_on_launch([] {
-            for (const Nanoseconds begun = host_now(); host_now() - begun < 3000;) {
-            }
-        });
-    }
+    Sparing() : Rig(settings(), 4, 2, [] { pass(3000); }) { unmodified = true; }
     // On the tenant's steps, which launch so and wait for it.
     template <class Launches>
     Nanoseconds bound_of(Tenant& tenant, Launches launches) {
         for (int step = 0; step < 60; ++step) {
             launches();
             while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            pass(1'000'000);
         }
         Snapshot snapshot;
         while_turning([&] { snapshot = core().snapshot(); });
