@@ -38,6 +38,8 @@ RESTART_SECONDS: Final = 10.0
 """So long those who look at jobs wait for a daemon that may be about to start anew."""
 _OPENING_SECONDS: Final = 1.0
 """A daemon that starts makes its socket before it lets others in: so long who is kept out asks again."""
+_HELD_UP_SECONDS: Final = 1.0
+"""Who finds a wait over so late was paused with the machine: the daemon's answer may be yet to come."""
 MOST_RESTARTS: Final = 100
 """Of the daemon while one thing is asked: one that hangs up whenever it is asked is not asked for ever."""
 
@@ -190,6 +192,8 @@ class Connection:
                     return self._ready.pop(index)
             # All in all: who sends a little now and then must not stretch it.
             left = None if end is None else end - time.monotonic()
+            if left is not None and left <= -_HELD_UP_SECONDS:
+                return self._next(identifiers, seconds)
             if left is not None and left <= 0:
                 raise TimeoutError(f"fikitd at {self.path} did not answer within {seconds:g} s")
             self._socket.settimeout(left)

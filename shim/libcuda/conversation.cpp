@@ -137,7 +137,7 @@ bool Conversation::receive(int64_t deadline) {
 bool Conversation::exchange(const MessageWriter& request, const char* expected, MessageReader& reply,
                             bool starts) {
     const uint64_t start = starts ? start_seconds_ : 0, seconds = answer_seconds + start;
-    const int64_t deadline = now_ns() + in_ns(seconds);
+    int64_t deadline = now_ns() + in_ns(seconds);
     if (request.overflowed()) return refuse("the request is too long");
     if (!send_all(request.data(), request.size())) return false;
     if (used_ != 0) memmove(bytes_, bytes_ + used_, size_ - used_);
@@ -147,7 +147,10 @@ bool Conversation::exchange(const MessageWriter& request, const char* expected, 
         const MessageReader::State state = reader.whole(used_);
         if (state == MessageReader::State::broken) return refuse("fikitd's reply is not MessagePack");
         if (state == MessageReader::State::complete) break;
-        if (now_ns() >= deadline)
+        const int64_t late = now_ns() - deadline;
+        if (late >= in_ns(1))  // the machine was paused, and the daemon with it
+            deadline += late + in_ns(seconds);
+        else if (late >= 0)
             return refuse("fikitd has answered no %s within %u s, of which it lets an executor start for %u",
                           expected, static_cast<unsigned>(seconds), static_cast<unsigned>(start));
         if (!receive(deadline)) return false;

@@ -348,3 +348,26 @@ def test_a_process_of_a_job_that_may_not_connect_says_so_soon(
     with pytest.raises(fikit.UnreachableError):
         fikit.connect(socket=tmp_path / "s")
     assert 0.5 < clock[0] < 2
+
+
+def test_a_machine_that_was_paused_meanwhile_is_no_daemon_that_hangs(
+    daemon: Callable[[Answer], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused as well, and has its answer yet to give."""
+    clock, read, reads = [0.0], Connection._read, []
+
+    def paused(self: Connection) -> None:
+        reads.append(clock[0])
+        if len(reads) == 1:
+            clock[0] += 3600
+            raise TimeoutError
+        read(self)
+
+    def answer(peer: socket.socket, number: int, _: Any) -> None:
+        peer.sendall(protocol.encode(number, protocol.Done()))
+
+    with Connection(daemon(answer)) as connection:
+        monkeypatch.setattr(fikit.control.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(Connection, "_read", paused)
+        assert connection.request(protocol.GetStatus(), timeout=30) == protocol.Done()
+    assert len(reads) > 1

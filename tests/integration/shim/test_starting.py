@@ -52,6 +52,13 @@ def test_an_executor_may_take_as_long_as_is_set(
     assert outcome(program, {**found, **told}) == (0, "served\n", "")
 
 
+def test_a_daemon_is_waited_for_anew_after_a_pause_of_the_machine(
+    daemon: Served, build: Callable[..., str]
+) -> None:
+    found = variables(str(daemon.socket), os.environ)
+    assert outcome([build("paused", "-rdynamic")], found) == (0, "served\n", "")
+
+
 GPU = p.VisibleGpu(
     index=0, name="g", uuid=f"GPU-{0:032x}", pci="0000:01:00.0", compute_capability=90, driver_version="580",
     memory_bytes=1 << 30, memory_used_bytes=0, nvidia_driver=False, processes=[],
