@@ -266,7 +266,7 @@ template <bool any>
         if (!can_wait)
             most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) * (once ? 4 : 1) / 2;
     }
-    const bool known = sequence.known();
+    const bool known = sequence.known(), sure = sequence.is_sure();
     Course<any> course(*this, high, plan, others, now);
     Nanoseconds allowed = most - high.spent, worst = -high.bound;
     uint32_t position = sequence.size() - high.outstanding;
@@ -317,6 +317,8 @@ template <bool any>
             stop += at_once;
         }
         course.launch(launch, at, tardy);
+        // Idle time between launches that may well last longer makes nothing good.
+        if (!sure && course.behind() > allowed) return {course.behind() - allowed, seen};
     }
     const Nanoseconds late = course.behind();
     if (late <= 0) return {worst, seen};

@@ -3,11 +3,15 @@
 // Iterations repeat, so the best guess of what comes next is what came next the last time. The launches of a
 // session are kept in order; when the last few keys have been seen before, the sequence is followed from
 // there for as long as the keys agree, and found again by its last keys when they do not; best where they
-// came as far behind a wait as now, which tells launches of the same kernel apart. Each position carries the
-// gap before the launch and how much that varied (both smoothed over the iterations), what it occupies, and
-// the idle time of the GPU between it and its predecessor as it would be with the GPU to itself. Gaps and
-// idle times grow by an eighth an iteration at most: a program that once stood still will not again. Launches
-// of one key may last differently long from place to place, so what was measured at one counts there (`own`).
+// came as far behind a wait as now, which tells launches of the same kernel apart. Shapes that the data says
+// may never come again; but a step has as many launches then as the one before it, in the same order and at
+// the same pace: once two had as many, what is not found is followed there (`resembles_`).
+//
+// Each position carries the gap before the launch and how much that varied (both smoothed over the
+// iterations), what it occupies, and the idle time of the GPU between it and its predecessor as it would be
+// with the GPU to itself. Gaps and idle times grow by an eighth an iteration at most: a program that once
+// stood still will not again. Launches of one key may last differently long from place to place, so what was
+// measured at one counts there (`own`).
 //
 // That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
 // session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
@@ -87,6 +91,7 @@ class Sequence {
         predicted = met = 0;
         silence = {};
         period_ = length_ = 0;
+        steady_ = resembles_ = false;
     }
 
     // `gated`: so many gated operations are over.
@@ -105,10 +110,12 @@ class Sequence {
             const Launch& old = at(cursor_);
             entry.own = old.own;
             entry.seen = old.seen;
-            duration = old.own > 0 ? old.own : duration;
+            hash = old.hash;  // the keys up to here are those up to the cursor
+            if (resembles_) [[unlikely]]
+                hash = differs(entry, old);
+            duration = entry.own > 0 ? entry.own : duration;
             entry.follows(old, gap);
             gap = entry.gap;
-            hash = old.hash;  // the keys up to here are those up to the cursor
             pause = old.pause + (old.pause >> 3) + 1000;
             period_ = head - cursor_;
         } else {
@@ -214,8 +221,8 @@ class Sequence {
     void split(uint32_t position) {
         ends_[step_ % ends_.size()] = {step_, at(position - 1).idle};
         ++step_;
-        length_ = position - step_begin_;
-        step_begin_ = fresh_ = position;
+        end_step(position);
+        fresh_ = position;
         ordinal_ = 0;
         for (uint32_t each = position; each != head_; ++each) {
             Launch& entry = slot(each);
@@ -236,8 +243,7 @@ class Sequence {
         const Nanoseconds spared = (Nanoseconds{head_} - step_begin_ - rowed - 1) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
-        length_ = head_ - step_begin_;
-        step_begin_ = head_;
+        end_step(head_);
         ordinal_ = 0;
         held_ = 0;
         return std::max<Nanoseconds>(0, spared);
@@ -325,6 +331,8 @@ class Sequence {
     const Launch& at(uint32_t position) const { return entries_[position % capacity]; }
     const Launch& last() const { return at(head_ - 1); }
     bool known() const { return cursor_ != nowhere; }
+    // The same launches came there; else another step is expected to be like that, but for their shapes.
+    bool is_sure() const { return known() && !resembles_; }
     // The position whose launch is expected next; only when known().
     uint32_t next() const { return cursor_ + 1; }
     // When, at the soonest.
@@ -375,6 +383,12 @@ class Sequence {
         Nanoseconds idle = 0;
     };
 
+    void end_step(uint32_t position) {
+        const uint32_t launches = position - step_begin_;
+        steady_ = launches == length_;
+        length_ = launches;
+        step_begin_ = position;
+    }
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }
     // Of the keys of the last four launches, the one in hand being the last.
     uint32_t recent_hash() const {
@@ -384,10 +398,16 @@ class Sequence {
         return static_cast<uint32_t>(hash ^ (hash >> 32));
     }
 
+    // The launch in hand may be another than came there, and so may those before it have been.
+    [[gnu::noinline]] uint32_t differs(Launch& entry, const Launch& old) const {
+        if (entry.key != old.key) entry.own = entry.seen = 0;
+        return recent_hash();
+    }
+
     // Moves the cursor to where the launch in hand came the last time. It keeps its distance to the head as
     // long as the keys agree, so what find() gave is not overwritten.
     void follow(Nanoseconds gap) {
-        if (known()) {
+        if (is_sure()) {
             ++predicted;
             const Launch& expected = at(cursor_ + 1);
             if (expected.key == at(head_).key) {
@@ -404,7 +424,11 @@ class Sequence {
         if (head_ < compared) return;
         const uint32_t hash = recent_hash();
         cursor_ = find(ordinal_hash(hash));
-        if (!known()) cursor_ = find(hash);
+        resembles_ = !known() && steady_ && head_ - step_begin_ < length_ && length_ < capacity / 2;
+        if (resembles_)
+            cursor_ = head_ - length_;
+        else if (!known())
+            cursor_ = find(hash);
     }
 
     // Where the last keys were last seen, going by such a hash of theirs.
@@ -432,6 +456,8 @@ class Sequence {
     uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
     uint32_t length_ = 0;              // launches of its latest step that is over
     uint32_t looked_ = 0, looks_ = 0;  // the latest launch that was to be measured; how many were
+    bool steady_ = false;              // so had the one before it
+    bool resembles_ = false;           // the cursor is where the step before was after as many launches
     uint16_t ordinal_ = 0;
     uint32_t fresh_ = 0;  // places before it are not found by that
     Nanoseconds held_ = 0;

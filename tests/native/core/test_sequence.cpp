@@ -151,4 +151,47 @@ TEST(told_waits_are_a_step_apart) {
     }
 }
 
+// Shapes that never come again: a step resembles the one before it, where two had as many launches.
+TEST(steps_of_ever_other_shapes_resemble_each_other) {
+    Iterations made;
+    uint64_t key = 0;
+    const auto step = [&](unsigned launches) {
+        for (unsigned ordinal = 0; ordinal < launches; ++ordinal) {
+            Work work = small(30 * us);
+            work.key = ++key;
+            made.sequence->launched(work, made.now += (1 + ordinal) * us, 0);
+        }
+        made.wait();
+    };
+    step(6);
+    step(6);
+    CHECK(!made.sequence->known());
+    for (int number = 0; number < 50; ++number) step(6);
+    CHECK(made.sequence->known());
+    CHECK(!made.sequence->is_sure());
+    for (unsigned ordinal = 0; ordinal < 6; ++ordinal) {
+        const Sequence::Launch& next = made.sequence->at(made.sequence->next());
+        CHECK_EQUAL(next.ordinal, ordinal);
+        Work work = small(30 * us);
+        work.key = ++key;
+        made.sequence->launched(work, made.now += (1 + ordinal) * us, 0);
+        CHECK_EQUAL(made.sequence->last().gap, next.gap);
+    }
+    // Longer than that it is like nothing.
+    Work work = small(30 * us);
+    work.key = ++key;
+    made.sequence->launched(work, made.now += us, 0);
+    CHECK(!made.sequence->known());
+    made.wait();
+    // What comes again is found again, and its steps have lengths of their own.
+    for (int number = 0; number < 3; ++number) {
+        key = 1000;
+        step(6);
+    }
+    CHECK(made.sequence->is_sure());
+    step(7);
+    step(6);
+    CHECK(!made.sequence->known());
+}
+
 }  // namespace
