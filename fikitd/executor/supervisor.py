@@ -50,9 +50,16 @@ from fikitd.executor.supervisor_launch import (
     trim,
     users_domain,
 )
-from fikitd.executor.supervisor_state import ASK_SECONDS, Executor, FailedStart, Listener, Starved, described
+from fikitd.executor.supervisor_state import (
+    ASK_SECONDS,
+    Executor,
+    FailedStart,
+    Listener,
+    Starved,
+    described,
+    in_the_way,
+)
 from fikitd.notify import notify
-from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
 from fikitd.scarcity import in_thread
@@ -206,28 +213,8 @@ class Supervisor:
             self._in_the_way(gpu, domain, uid)
 
     def _in_the_way(self, gpu: int, domain: str, uid: int) -> Executor | None:
-        """The idle executor that one of a trust domain would take the place of; None: there is a place.
-
-        Those that are expected have theirs, and the idle ones of who is. Raises QuotaReached.
-        """
         here = [each for each in self.executors.values() if each.device.index == gpu]
-        there = [each for each in here if each.state != "stopping"]
-        expected = self._expected(gpu)
-        has_one = uid in expected.values() or any(each.uid == uid for each in here)
-        most = self._settings().max_per_gpu
-        limit = places_for(has_one and domain not in expected, most)
-        to_come = expected.keys() - {each.domain for each in there} - {domain}
-        if len(there) + len(to_come) < limit:
-            return None
-        idle = [each for each in there if each.idle and each.domain not in expected]
-        if not idle:
-            rest = f" of at most {most}; the rest is kept for users without one"
-            raise QuotaReached(
-                f"GPU {gpu} already has {limit} executors"
-                + (rest if limit < most else ", the most it may have"),
-                "end isolated jobs or sessions, or wait until others end",
-            )
-        return min(idle, key=lambda each: each.idle_since)
+        return in_the_way(gpu, here, self._expected(gpu), domain, uid, self._settings().max_per_gpu)
 
     def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
         longest = self._in_the_way(device.index, domain, uid)

@@ -7,7 +7,7 @@ breaks while the process lives is made anew; the end of the process (its pidfd) 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ import trio
 from fikitd import __version__
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
-from fikitd.errors import Unavailable
+from fikitd.errors import QuotaReached, Unavailable
 from fikitd.executor.connection import ExecutorConnection, Kind, Silent
 from fikitd.executor.messages import (
     Ask,
@@ -28,6 +28,7 @@ from fikitd.executor.messages import (
     ListAttached,
     SessionEnded,
 )
+from fikitd.placement import places_for
 from fikitd.process_times import processor_waits
 from fikitd.processes import Process
 from fikitd.quote import quoted
@@ -144,6 +145,30 @@ class Executor:
         if self.connection is None:
             raise Unavailable(f"executor {self.executor} is {self.state}: {self.failure or 'not connected'}")
         return self.connection
+
+
+def in_the_way(
+    gpu: int, here: list[Executor], expected: Mapping[str, int], domain: str, uid: int, most: int
+) -> Executor | None:
+    """The idle executor that one of a trust domain would take the place of; None: there is a place.
+
+    ``here``: those of a GPU, which may have ``most``. Who is ``expected`` (trust domains, and whose
+    they are) has a place, and keeps the idle ones. Raises QuotaReached.
+    """
+    there = [each for each in here if each.state != "stopping"]
+    has_one = uid in expected.values() or any(each.uid == uid for each in here)
+    limit = places_for(has_one and domain not in expected, most)
+    to_come = expected.keys() - {each.domain for each in there} - {domain}
+    if len(there) + len(to_come) < limit:
+        return None
+    idle = [each for each in there if each.idle and each.domain not in expected]
+    if not idle:
+        rest = f" of at most {most}; the rest is kept for users without one"
+        raise QuotaReached(
+            f"GPU {gpu} already has {limit} executors" + (rest if limit < most else ", the most it may have"),
+            "end isolated jobs or sessions, or wait until others end",
+        )
+    return min(idle, key=lambda each: each.idle_since)
 
 
 async def ask_patiently(
