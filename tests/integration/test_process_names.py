@@ -105,7 +105,8 @@ def test_a_job_that_is_run_in_a_container_is_ended(stopped_daemon: Daemon) -> No
         try:
             await_job(client)
             pid = client.pid_of("job-1")
-            assert Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+            while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":  # which it is once the daemon knows it
+                pass
             assert client.ask(p.Kill(target="job-1")) == p.Done()
             assert wait_for(client, "job-1").state == "killed"
             assert process.wait(10) == 128 + signal.SIGTERM

@@ -404,7 +404,7 @@ def answer(request: protocol.Request, log: Path | None) -> tuple[Any, list[int]]
         gpu=0,
         device_name="Double of a GPU",
         time_scale=1.0,
-        priority=request.priority,
+        priority=protocol.PRIORITIES["normal"] if request.priority is None else request.priority,
         memory_limit_bytes=request.memory_limit_bytes,
     ), descriptors
 
