@@ -6,6 +6,7 @@ import base64
 import hashlib
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -202,10 +203,16 @@ def test_a_simulated_gpu_s_memory_lies_where_no_program_does(shared: Runner, dae
     """At an address of its there an executor cannot have what a program registers."""
     code, _, errors = shared(*PYTHON, str(PROGRAMS / "names.py"))
     assert code == 0, errors
-    for pid in executors(daemon):
-        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        (memory,) = [each for each in maps if "memfd:fikit-sim-device" in each]
-        assert int(memory.split("-")[0], 16) < 0x5555 << 32
+    found = []
+    for pid in executors(daemon):  # one that starts, or ends, as after another test's fault, has none
+        with suppress(ProcessLookupError, FileNotFoundError):
+            found += [
+                int(each.split("-")[0], 16)
+                for each in Path(f"/proc/{pid}/maps").read_text().splitlines()
+                if "memfd:fikit-sim-device" in each
+            ]
+    assert found
+    assert max(found) < 0x5555 << 32
 
 
 def test_a_launch_waits_for_its_kernel_when_told_to(natively: Runner, shared: Runner) -> None:
