@@ -215,7 +215,7 @@ void Compute::run(Kernel& kernel, Nanoseconds time) {
     kernel.in_background = true;
     kernel.ran_at = time;
     (*background_)(
-        [this, &kernel, &memory, now, time] {
+        [&kernel, &memory, now, time] {
             for (Nanoseconds passed = 0; passed < short_sleeps; passed = kernel.progress.until - now) {
                 kernel.ran_at = time + passed;
                 kernel.progress = kernel.execution->resume(memory, now + passed);
