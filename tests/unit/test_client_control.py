@@ -371,3 +371,11 @@ def test_a_machine_that_was_paused_meanwhile_is_no_daemon_that_hangs(
         monkeypatch.setattr(Connection, "_read", paused)
         assert connection.request(protocol.GetStatus(), timeout=30) == protocol.Done()
     assert len(reads) > 1
+
+
+def test_what_is_at_its_default_is_not_sent() -> None:
+    """So that a daemon which does not know the field, or that it may be null, serves the client."""
+    asked = protocol.OpenSession(name="any")
+    sent = msgspec.msgpack.decode(protocol.encode(1, asked))["body"]
+    assert sent == {"type": "open_session", "name": "any"}
+    assert msgspec.convert(sent, protocol.OpenSession) == asked

@@ -30,9 +30,7 @@ def test_an_executor_that_is_lost_takes_no_other_recording_with_it(
     session = connect(name="stays")
     events.subscribe()
     connect(name="lost", isolated=True)
-    while (event := events.receive()[1]).kind != "executor_started":
-        pass
-    executor, pid = event.detail["executor"], event.detail["pid"]
+    executor, pid = started(events)
     assert client.ask(p.StartTrace()) == p.Done()
     with session.allocate(4096) as memory:
         memory.fill(1)
@@ -64,9 +62,7 @@ def test_an_executor_that_does_not_answer_keeps_no_other_from_being_recorded(
     session = connect_to(name="answers")
     events.subscribe()
     connect_to(name="hangs", isolated=True)
-    while (event := events.receive()[1]).kind != "executor_started":
-        pass
-    executor, pid = event.detail["executor"], event.detail["pid"]
+    executor, pid = started(events)
     os.kill(pid, signal.SIGSTOP)
     assert client.ask(p.StartTrace()) == p.Done()
     with session.allocate(4096) as memory:
@@ -82,3 +78,10 @@ def executors(client: Client) -> set[str]:
     """Those that serve."""
     checks = client.ask(p.Doctor()).checks
     return {each.name.split()[1] for each in checks if each.name.startswith("executor ")}
+
+
+def started(events: Client) -> tuple[str, int]:
+    """The executor that was started next, and its process."""
+    while (event := events.receive()[1]).kind != "executor_started":
+        pass
+    return event.detail["executor"], event.detail["pid"]
