@@ -30,22 +30,22 @@ struct Header {
 inline constexpr std::uint32_t magic = 0xba55ed50;
 
 // What of one a device is to have: machine code runs on its own major version alone; PTX, and whatever is not
-// known, may be for any. The program's environment may leave one of the two out.
+// known, may be for any. The program's environment may leave the machine code out.
 struct Wanted {
     int major;
-    bool machine_code = true, ptx = true;
+    bool machine_code = true;
     Wanted(int version) : major(version) {}
 };
 
-// As CUDA's variables have it (CUDA C++ Programming Guide, "CUDA Environment Variables").
+// As driver 580 heeds CUDA's variables, by either name (CUDA C++ Programming Guide, "CUDA Environment
+// Variables"); CUDA_DISABLE_PTX_JIT changes nothing there.
 inline Wanted wanted_here(int major) {
-    const auto is_set = [](const char* variable) {
+    const auto is_one = [](const char* variable) {
         const char* const text = std::getenv(variable);
-        return text != nullptr && std::atoi(text) != 0;
+        return text != nullptr && std::atoi(text) == 1;
     };
     Wanted wanted = major;
-    wanted.machine_code = !is_set("CUDA_FORCE_PTX_JIT");
-    wanted.ptx = !is_set("CUDA_DISABLE_PTX_JIT");
+    wanted.machine_code = !is_one("CUDA_FORCE_PTX_JIT") && !is_one("CUDA_FORCE_JIT");
     return wanted;
 }
 
@@ -73,7 +73,6 @@ inline constexpr std::uint64_t expanded_most = std::uint64_t{1} << 30;
 
 inline bool Entry::packed() const { return (flags & (flag_lz4 | flag_zstd)) != 0; }
 inline bool Entry::useful(const Wanted& wanted) const {
-    if (kind == kind_ptx) return wanted.ptx;
     return kind != kind_machine_code ||
            (wanted.machine_code && static_cast<int>(target / 10) == wanted.major);
 }

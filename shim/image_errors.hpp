@@ -8,8 +8,7 @@ namespace fikit {
 
 constexpr bool is_of_image(CUresult error) {
     return error == CUDA_ERROR_INVALID_IMAGE || error == CUDA_ERROR_INVALID_PTX ||
-           error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || error == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-           error == CUDA_ERROR_JIT_COMPILATION_DISABLED;
+           error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || error == CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 }  // namespace fikit

@@ -21,13 +21,12 @@ CUresult create(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
 }
 
 CUresult describe(CUarray handle, CUDA_ARRAY3D_DESCRIPTOR* shape) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
-        const Array* array = driver.arrays.find(handle);
-        if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (shape == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *shape = array->shape;
-        return CUDA_SUCCESS;
-    });
+    return with_handle<&Driver::arrays>(handle, CUDA_ERROR_INVALID_HANDLE,
+                                        [&](Driver&, const Array& array) -> CUresult {
+                                            if (shape == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                                            *shape = array.shape;
+                                            return CUDA_SUCCESS;
+                                        });
 }
 
 // The next smaller level: half of each extent, but no layer less.
@@ -74,24 +73,24 @@ CUresult create_mipmap(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR& 
     });
 }
 
-// Waits for the context's work, then lets go of what `find` finds: it may have gone meanwhile.
+// Waits for its context's work, then lets go of what the handle names: it may have gone meanwhile.
 template <typename Registry, typename Handle, typename Release>
 CUresult destroy(Registry Driver::* registry, Handle handle, Release release) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
-            if ((driver.*registry).find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
-                return result;
-            const auto object = (driver.*registry).share(handle);
-            return object ? release(driver, *object) : CUDA_ERROR_INVALID_HANDLE;
-        });
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        const auto* const given = (driver.*registry).find(handle);
+        if (given == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = driver.synchronize(lock, *given->context); result != CUDA_SUCCESS)
+            return result;
+        const auto object = (driver.*registry).share(handle);
+        return object ? release(driver, *object) : CUDA_ERROR_INVALID_HANDLE;
+    });
 }
 
 // What only planar arrays have, sparse ones, and those whose memory is mapped later.
 template <typename Registry, typename Handle>
 CUresult has_none(Registry Driver::* registry, Handle handle) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         return (driver.*registry).find(handle) == nullptr ? CUDA_ERROR_INVALID_HANDLE
                                                           : CUDA_ERROR_INVALID_VALUE;
     });

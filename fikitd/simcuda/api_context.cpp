@@ -32,6 +32,13 @@ CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
     return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+// Of one that is named a fault changes nothing.
+CUresult given_or_current(Driver& driver, CUcontext handle, Context*& context) {
+    if (handle != nullptr) return find_context(driver, handle, context);
+    const CUresult result = current_context(driver, context);
+    return result == CUDA_SUCCESS ? driver.sticky() : result;
+}
+
 // One that has ended may become current all the same (as on an H100).
 CUresult find_any_context(Driver& driver, CUcontext handle, Context*& context) {
     context = driver.contexts.find(handle);
@@ -210,8 +217,7 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
         if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const CUresult result =
-            handle != nullptr ? find_context(driver, handle, context) : current_context(driver, context);
+        const CUresult result = given_or_current(driver, handle, context);
         if (result != CUDA_SUCCESS) return result;
         *id = context->id;
         return CUDA_SUCCESS;
@@ -304,8 +310,7 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
         Context* context = nullptr;
-        const CUresult result =
-            handle != nullptr ? find_context(driver, handle, context) : current_context(driver, context);
+        const CUresult result = given_or_current(driver, handle, context);
         if (result != CUDA_SUCCESS) return handle != nullptr ? CUDA_ERROR_INVALID_CONTEXT : result;
         *version = context->api_version;
         return CUDA_SUCCESS;

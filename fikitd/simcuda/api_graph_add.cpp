@@ -65,11 +65,9 @@ CUresult add_any(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, con
     const CUresult result =
         add(node, graph, after, data, count, [&](Driver& driver, Graph& into, Command& command) -> CUresult {
             if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            Context* context = nullptr;
-            if (const CUresult none = current_context(driver, context); none != CUDA_SUCCESS) return none;
             if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
                 return read_conditional(driver, into, params->conditional, command);
-            return read_params(driver, *context, *params, command);
+            return read_params(driver, *params, command);
         });
     const bool allocates = result == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
     return allocates ? tell_address(*node, params->alloc.dptr) : result;
@@ -146,7 +144,11 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph h
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         if (out == nullptr || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0)
             return CUDA_ERROR_INVALID_VALUE;
-        if (context != nullptr && driver.contexts.find(context) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        Context* of = driver.contexts.find(context);
+        if (context != nullptr && of == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        if (of == nullptr)
+            if (const CUresult none = current_context(driver, of); none != CUDA_SUCCESS) return none;
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
         Condition condition;
         condition.handle = driver.next_id++;
         if ((flags & CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) condition.initial = initial;

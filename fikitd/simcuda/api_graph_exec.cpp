@@ -16,6 +16,7 @@ CUresult instantiate_handle(CUgraphExec* exec, CUgraph handle, unsigned long lon
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
         return instantiate(driver, *context, graph, flags, problem, exec);
     });
 }

@@ -74,7 +74,6 @@ CUresult get_event(CUgraphNode node, CUevent* event) {
 std::vector<void*>& listed_pointers() { return of_thread<std::vector<void*>>(); }
 
 CUresult replace_any(Driver& driver, GraphNode& node, Instantiated instantiated, CUgraphNodeParams* params) {
-    Context* context = nullptr;
     if (params == nullptr || params->type != node.type()) return CUDA_ERROR_INVALID_VALUE;
     // In the place of a child comes a copy of another graph than its own.
     const bool other = params->type != CU_GRAPH_NODE_TYPE_GRAPH ||
@@ -84,10 +83,9 @@ CUresult replace_any(Driver& driver, GraphNode& node, Instantiated instantiated,
         params->type == CU_GRAPH_NODE_TYPE_MEM_FREE || params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
     Command before = node.command;
     const CUresult result = replace(driver, node, instantiated, [&](Driver&, Command& command) {
-        return read_params(driver, *context, *params, command);
+        return read_params(driver, *params, command);
     });
     if (result != CUDA_SUCCESS) return result;
     for (auto* inner : inner_graphs(before)) retire_graph(driver, **inner);
@@ -150,6 +148,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
         CUlaunchAttribute attribute{};
         attribute.id = id;
         attribute.value = *value;
+        if (const CUresult fault = Driver::instance().sticky(); fault != CUDA_SUCCESS) return fault;
         LaunchOptions options = command.options;
         CUresult result = check_node_attribute(command, attribute);
         if (result == CUDA_SUCCESS) result = read_launch_attribute(attribute, options);

@@ -17,7 +17,7 @@ namespace {
 
 template <typename Body>
 CUresult with_library(CUlibrary handle, Body body) {
-    return with_handle<&Driver::libraries>(handle, CUDA_ERROR_INVALID_HANDLE, body);
+    return with_object<&Driver::libraries>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 // For what a library has in the current context.
@@ -32,7 +32,7 @@ CUresult with_loaded(CUlibrary handle, Body body) {
 
 template <typename Body>
 CUresult with_kernel(CUkernel handle, Body body) {
-    return with_handle<&Driver::library_kernels>(handle, CUDA_ERROR_INVALID_HANDLE, body);
+    return with_object<&Driver::library_kernels>(handle, CUDA_ERROR_INVALID_HANDLE, body);
 }
 
 CUresult load_library(CUlibrary* handle, const std::vector<std::byte>& bytes, const JitOptions& options) {
@@ -224,7 +224,10 @@ CUresult cuKernelGetName(const char** name, CUkernel handle) {
     });
 }
 CUresult cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* bytes) {
-    return with_kernel(handle, [&](Driver&, LibraryKernel& kernel) {
+    return with_kernel(handle, [&](Driver& driver, LibraryKernel& kernel) {
+        Context* context = nullptr;
+        if (const CUresult none = current_context(driver, context); none != CUDA_SUCCESS) return none;
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
         return tell_parameter(*kernel.code, index, offset, bytes);
     });
 }

@@ -411,7 +411,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, v
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
             return CUDA_ERROR_INVALID_VALUE;
         const Block* block = driver.block_of(pointer);

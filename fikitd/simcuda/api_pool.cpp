@@ -12,7 +12,6 @@ template <typename Body>
 CUresult with_pool(CUmemoryPool handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         for (const auto& device : driver.devices) driver.advance(*device);
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
         MemoryPool* pool = driver.pools.find(handle);
         return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : body(driver, *pool);
     });

@@ -9,7 +9,9 @@ namespace {
 // Of what a function keeps, what `body` says; false: that cannot be.
 template <typename Body>
 CUresult change(CUfunction handle, Body body) {
-    const auto keep = [&](Driver&, Function& function) {
+    const auto keep = [&](Driver& driver, Function& function) {
+        Context* context = nullptr;
+        if (const CUresult none = current_context(driver, context); none != CUDA_SUCCESS) return none;
         if (function.next_launch == nullptr) function.next_launch = std::make_unique<StatefulLaunch>();
         return body(*function.next_launch) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     };

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cuda_interface.hpp"
+#include "driver.hpp"
 #include "ptx/tensor_map.hpp"
 
 namespace {
@@ -42,10 +42,13 @@ bool options_fit(const Tensor& tensor) {
 
 // What both kinds of map have in common.
 // A map that a kernel is to use has to lie at a multiple of 64; one that is made may lie anywhere.
-void give(CUtensorMap* map, const Encoded& encoded) {
-    void* const to = map;
-    std::memset(to, 0, sizeof *map);
-    std::memcpy(to, &encoded, sizeof encoded);
+CUresult give(CUtensorMap* map, const Encoded& encoded) {
+    return fikit::sim::with_context([&](auto&...) {
+        void* const to = map;
+        std::memset(to, 0, sizeof *map);
+        std::memcpy(to, &encoded, sizeof encoded);
+        return CUDA_SUCCESS;
+    });
 }
 
 bool encode(CUtensorMap* map, const Tensor& tensor, unsigned least_rank, Encoded& encoded) {
@@ -109,8 +112,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
         if (box[index] == 0 || box[index] > 256) return CUDA_ERROR_INVALID_VALUE;
         encoded.box[index] = static_cast<std::uint16_t>(box[index]);
     }
-    give(map, encoded);
-    return CUDA_SUCCESS;
+    return give(map, encoded);
 }
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
@@ -138,8 +140,7 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
     encoded.im2col = 1;
     encoded.box[0] = static_cast<std::uint16_t>(channels);
     encoded.box[1] = static_cast<std::uint16_t>(pixels);
-    give(map, encoded);
-    return CUDA_SUCCESS;
+    return give(map, encoded);
 }
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
@@ -149,8 +150,7 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
     const unsigned alignment = encoded.interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : 16;
     encoded.address = reinterpret_cast<std::uintptr_t>(address);
     if (encoded.address == 0 || encoded.address % alignment != 0) return CUDA_ERROR_INVALID_VALUE;
-    give(map, encoded);
-    return CUDA_SUCCESS;
+    return give(map, encoded);
 }
 
 }  // extern "C"

@@ -44,7 +44,7 @@ CUresult of_array(Driver& driver, CUarray handle, Texture& texture) {
 
 CUresult of_mipmap(Driver& driver, CUmipmappedArray handle, Texture& texture) {
     const MipmappedArray* mipmap = driver.mipmaps.find(handle);
-    if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (mipmap == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (const auto& level : mipmap->levels) add_level(*level, texture);
     take_kind(*mipmap->levels.front(), texture);
     texture.mipmapped = true;
@@ -116,7 +116,7 @@ CUresult find_elements(Driver& driver, CUDA_RESOURCE_DESC& resource, Texture& te
         case CU_RESOURCE_TYPE_PITCH2D:
             return of_rows(texture, resource);
         default:
-            return CUDA_ERROR_NOT_SUPPORTED;
+            return CUDA_ERROR_INVALID_VALUE;
     }
 }
 

@@ -242,10 +242,11 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
                 return CUDA_ERROR_INVALID_VALUE;
             if (location.type == CU_MEM_LOCATION_TYPE_HOST) {
                 bool on_device = false;
-                each_mapping(driver, address, bytes, [&](const Block& block) {
+                const bool mapped = each_mapping(driver, address, bytes, [&](const Block& block) {
                     const auto& allocation = *static_cast<const PhysicalAllocation*>(block.allocation);
                     on_device |= allocation.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
                 });
+                if (!mapped) return CUDA_ERROR_INVALID_VALUE;
                 if (on_device) return CUDA_ERROR_NOT_SUPPORTED;
                 continue;
             }
@@ -274,7 +275,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
     return with_memory([&](Driver& driver) -> CUresult {
         const Block* block = driver.block_of(address);
         if (flags == nullptr || location == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+        const bool device = location->type != CU_MEM_LOCATION_TYPE_HOST;
         if (device && (location->id < 0 || static_cast<std::size_t>(location->id) >= driver.devices.size()))
             return CUDA_ERROR_INVALID_DEVICE;
         // Of memory that is not of this kind it tells nothing, and does not fail (as driver 580).

@@ -299,7 +299,17 @@ CUresult with_driver(Body body) noexcept {
     }
 }
 
-// Calls about an object behind an untrusted handle: not after a fault, and `otherwise` where there is none.
+// Calls about an object behind an untrusted handle, `otherwise` where there is none. What is of no context (a
+// graph, a library) is told of after a fault, too, as an H200's driver does.
+template <auto objects, typename Handle, typename Body>
+CUresult with_object(Handle handle, CUresult otherwise, Body body) noexcept {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        auto* object = (driver.*objects).find(handle);
+        return object == nullptr ? otherwise : body(driver, *object);
+    });
+}
+
+// The same of what a context has: not after a fault.
 template <auto objects, typename Handle, typename Body>
 CUresult with_handle(Handle handle, CUresult otherwise, Body body) noexcept {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {

@@ -94,10 +94,7 @@ bool read_fatbin(Bytes image, const fatbin::Wanted& wanted, FatbinChoice& choice
         Bytes content = image.subspan(at + entry.header_bytes, entry.bytes);
         at += entry.header_bytes + entry.bytes;
         if ((entry.kind != kind_ptx && entry.kind != kind_machine_code) || !fits(entry)) continue;
-        if (!entry.useful(wanted)) {
-            choice.left_text = choice.left_text || entry.kind == kind_ptx;
-            continue;
-        }
+        if (!entry.useful(wanted)) continue;
         // The newest PTX, else the machine code.
         const unsigned rank = entry.kind == kind_ptx ? 1000 + entry.target : entry.target;
         if (rank <= best) continue;

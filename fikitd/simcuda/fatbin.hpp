@@ -17,7 +17,6 @@ inline constexpr int device_major = 9;
 struct FatbinChoice {
     enum class Kind : std::uint8_t { none, ptx, cubin };
     Kind kind = Kind::none;
-    bool left_text = false;  // there was PTX, which is not wanted
     std::vector<std::byte> image;
 };
 

@@ -7,17 +7,17 @@ namespace fikit::sim {
 
 template <typename Body>
 CUresult with_graph(CUgraph handle, Body body) {
-    return with_handle<&Driver::graphs>(handle, CUDA_ERROR_INVALID_VALUE, body);
+    return with_object<&Driver::graphs>(handle, CUDA_ERROR_INVALID_VALUE, body);
 }
 
 template <typename Body>
 CUresult with_node(CUgraphNode handle, Body body) {
-    return with_handle<&Driver::nodes>(handle, CUDA_ERROR_INVALID_VALUE, body);
+    return with_object<&Driver::nodes>(handle, CUDA_ERROR_INVALID_VALUE, body);
 }
 
 template <typename Body>
 CUresult with_exec(CUgraphExec handle, Body body) {
-    return with_handle<&Driver::graph_execs>(handle, CUDA_ERROR_INVALID_VALUE, body);
+    return with_object<&Driver::graph_execs>(handle, CUDA_ERROR_INVALID_VALUE, body);
 }
 
 // The node of an executable graph that `handle`, a node of the graph it was made of, stands for.

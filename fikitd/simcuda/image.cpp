@@ -127,8 +127,7 @@ std::vector<std::byte> copy_wrapped(const void* image) {
 
 CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log, const fatbin::Wanted& wanted) {
     if (is_cubin(image)) return load_cubin(image, loaded, log);
-    if (!is_fatbin(image))
-        return wanted.ptx ? load_text(image, loaded, log) : CUDA_ERROR_JIT_COMPILATION_DISABLED;
+    if (!is_fatbin(image)) return load_text(image, loaded, log);
     FatbinChoice choice;
     std::string problem;
     if (!read_fatbin(image, wanted, choice, problem)) {
@@ -141,7 +140,6 @@ CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log, const fa
         case FatbinChoice::Kind::cubin:
             return load_cubin(choice.image, loaded, log);
         default:
-            if (choice.left_text) return CUDA_ERROR_JIT_COMPILATION_DISABLED;
             log = "no image for sm_90 in the fat binary\n";
             return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }

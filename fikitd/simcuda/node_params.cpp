@@ -11,7 +11,7 @@ namespace {
 template <typename Kind>
 CUresult read_event(Driver& driver, CUevent handle, Command& command) {
     std::shared_ptr<Event> event = driver.events.share(handle);
-    if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    if (!event) return CUDA_ERROR_INVALID_VALUE;
     command = Kind{std::move(event)};
     return CUDA_SUCCESS;
 }
@@ -28,7 +28,10 @@ CUresult take_child(Driver& driver, CUgraph handle, Command& command) {
 // is given or current.
 CUresult find_function(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Context*& home,
                        Function*& function) {
-    if (params.ctx != nullptr) {
+    if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+    if (params.ctx == nullptr) {
+        if (const CUresult result = current_context(driver, home); result != CUDA_SUCCESS) return result;
+    } else {
         home = driver.contexts.find(params.ctx);
         if (home == nullptr || !home->alive) return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -47,9 +50,8 @@ CUresult find_function(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Co
 
 }  // namespace
 
-CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
-                     Command& command) {
-    Context* home = &context;
+CUresult read_params(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Command& command) {
+    Context* home = nullptr;
     Function* function = nullptr;
     CUresult result = find_function(driver, params, home, function);
     if (result != CUDA_SUCCESS) return result;
@@ -71,6 +73,7 @@ CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PA
 CUresult read_params(Driver& driver, const CUDA_MEMCPY3D& params, Command& command) {
     if (params.WidthInBytes == 0 || params.Height == 0 || params.Depth == 0) return CUDA_ERROR_INVALID_VALUE;
     const CopyCommand copy{params};
+    if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
     if (const CUresult result = check(driver, copy); result != CUDA_SUCCESS) return result;
     command = copy;
     return CUDA_SUCCESS;
@@ -79,6 +82,7 @@ CUresult read_params(Driver& driver, const CUDA_MEMCPY3D& params, Command& comma
 CUresult read_params(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& params, Command& command) {
     if (params.width == 0 || params.height == 0) return CUDA_ERROR_INVALID_VALUE;
     const FillCommand fill{params};
+    if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
     if (const CUresult result = check(driver, fill); result != CUDA_SUCCESS) return result;
     command = fill;
     return CUDA_SUCCESS;
@@ -91,8 +95,11 @@ CUresult read_params(Driver&, const CUDA_HOST_NODE_PARAMS& params, Command& comm
 }
 
 CUresult read_params(Driver& driver, const CUDA_BATCH_MEM_OP_NODE_PARAMS& params, Command& command) {
-    if (params.flags != 0 || params.count == 0 || params.count > 256 || params.paramArray == nullptr)
+    if (params.ctx == nullptr || params.flags != 0 || params.count > 256 ||
+        (params.count > 0 && params.paramArray == nullptr)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
     ValuesCommand values{{params.paramArray, params.paramArray + params.count}};
     if (const CUresult result = check(driver, values); result != CUDA_SUCCESS) return result;
     command = std::move(values);
@@ -174,10 +181,10 @@ CUresult read_conditional(Driver& driver, const Graph& graph, CUDA_CONDITIONAL_N
     return CUDA_SUCCESS;
 }
 
-CUresult read_params(Driver& driver, Context& context, CUgraphNodeParams& params, Command& command) {
+CUresult read_params(Driver& driver, CUgraphNodeParams& params, Command& command) {
     switch (params.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL:
-            return read_params(driver, context, kernel_params(params.kernel), command);
+            return read_params(driver, kernel_params(params.kernel), command);
         case CU_GRAPH_NODE_TYPE_MEMCPY:
             return read_params(driver, params.memcpy.copyParams, command);
         case CU_GRAPH_NODE_TYPE_MEMSET: {

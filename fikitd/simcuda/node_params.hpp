@@ -5,9 +5,8 @@
 
 namespace fikit::sim {
 
-// Each checks an untrusted description. `context` is where kernels and copies run.
-CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
-                     Command& command);
+// Each checks an untrusted description; of what runs in a context also that no fault has ended it.
+CUresult read_params(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Command& command);
 CUresult read_params(Driver& driver, const CUDA_MEMCPY3D& params, Command& command);
 CUresult read_params(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& params, Command& command);
 CUresult read_params(Driver& driver, const CUDA_HOST_NODE_PARAMS& params, Command& command);
@@ -20,7 +19,7 @@ CUresult read_child(Driver& driver, CUgraph child, Command& command);
 CUresult read_conditional(Driver& driver, const Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS& params,
                           Command& command);
 // Any of the others, by its type; what a conditional node does is never replaced.
-CUresult read_params(Driver& driver, Context& context, CUgraphNodeParams& params, Command& command);
+CUresult read_params(Driver& driver, CUgraphNodeParams& params, Command& command);
 
 // The same of a structure of any version.
 template <typename Params>
@@ -53,11 +52,8 @@ auto reader(Params* params) {
 template <typename Params>
 auto kernel_reader(const Params* params) {
     return [params](Driver& driver, Command& command) -> CUresult {
-        Context* context = nullptr;
         if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const CUresult result = current_context(driver, context);
-        if (result != CUDA_SUCCESS) return result;
-        return read_params(driver, *context, kernel_params(*params), command);
+        return read_params(driver, kernel_params(*params), command);
     };
 }
 template <typename Kind>

@@ -270,14 +270,17 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (context_or_current(handle) == nullptr)
-        return handle == nullptr ? no_context() : CUDA_ERROR_INVALID_CONTEXT;
+    if (handle == nullptr)
+        if (const CUresult result = ready<Needs::context>(); result != CUDA_SUCCESS) return result;
+    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     *version = 3020;  // what driver 580 says
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
     if (number == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (handle == nullptr)
+        if (const CUresult result = ready<Needs::context>(); result != CUDA_SUCCESS) return result;
     const Context* const context = context_or_current(handle);
     if (context == nullptr) return no_such_context(handle);
     *number = process.number_of(*context) + 1;
@@ -304,23 +307,18 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
     if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const Context* const context = thread.current();
-    if (context == nullptr) return no_context();
-    *config = context->cache;
+    *config = thread.current()->cache;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-    Context* const context = thread.current();
-    if (context == nullptr) return no_context();
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (!is_preference(config)) return CUDA_ERROR_INVALID_VALUE;
-    context->cache = config;  // a preference, which the H200 does not heed
+    thread.current()->cache = config;  // a preference, which the H200 does not heed
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-    if (thread.current() == nullptr) return no_context();
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = current_device().attributes.greatest_priority;
     return CUDA_SUCCESS;

@@ -87,7 +87,7 @@ CUresult await_writers(uint64_t from, uint32_t stream) {
 }
 
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
-    if (bytes == 0) return CUDA_SUCCESS;
+    if (bytes == 0) return usable(producer_of(stream));
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
     const Found target = look_up(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
     const Found source = look_up(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
@@ -194,7 +194,7 @@ CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows, uint
 
 template <class Value>
 CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Reach reach) {
-    if (count == 0) return CUDA_SUCCESS;
+    if (count == 0) return usable(producer_of(stream));
     uint64_t bytes = 0;
     if (address == 0 || address % sizeof value != 0 || __builtin_mul_overflow(count, sizeof value, &bytes))
         return CUDA_ERROR_INVALID_VALUE;
@@ -255,7 +255,7 @@ CUresult fill_by_copies(uint64_t address, uint64_t pitch, Value value, uint64_t 
 template <class Value>
 CUresult fill_rows(uint64_t address, uint64_t pitch, Value value, uint64_t width, uint64_t height,
                    uint32_t stream) {
-    if (width == 0 || height == 0) return CUDA_SUCCESS;
+    if (width == 0 || height == 0) return usable(producer_of(stream));
     uint64_t row = 0, last = 0, bytes = 0;
     if (__builtin_mul_overflow(width, sizeof value, &row) ||
         __builtin_mul_overflow(pitch, height - 1, &last) || __builtin_add_overflow(last, row, &bytes) ||

@@ -202,7 +202,7 @@ CUresult copy_described(CUstream handle, const Description* description, bool wa
         return result;
     if (description == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_MEMCPY3D copy = rows_of(*description);
-    if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) return CUDA_SUCCESS;
+    if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) return usable(producer_of(stream));
     End to, from;
     if (const CUresult result = find_ends(copy, to, from); result != CUDA_SUCCESS) return result;
     if (!captures.capturing(stream)) return copy_ends(copy, to, from, stream, wait);

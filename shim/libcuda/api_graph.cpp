@@ -130,6 +130,8 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
     size_t last_count = 0;
     const CUresult result =
         captures.information(stream, *status, number, graph, last, last_edges, last_count);
+    // Where nothing is captured, or no longer, the rest stays as it was (driver 580).
+    if (result != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return result;
     if (id != nullptr) *id = number;
     if (graph_handle != nullptr) *graph_handle = reinterpret_cast<CUgraph>(graph);
     if (dependencies != nullptr) *dependencies = last;
@@ -137,7 +139,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
     if (count != nullptr) *count = last_count;
     for (size_t i = 0; i < last_count && dependencies != nullptr && edges == nullptr; ++i)
         if (!Edge{nullptr, last_edges[i]}.is_full()) return CUDA_ERROR_LOSSY_QUERY;
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count,

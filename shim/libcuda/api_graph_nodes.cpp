@@ -37,11 +37,19 @@ bool may_become(const Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
     return node != nullptr && given != nullptr && fikit::may_become(node->fill, *given);
 }
 
+// Of what runs in a context: the current one's session is not over.
+CUresult usable_here() {
+    const Context* const context = thread.current();
+    return context != nullptr ? usable(*context->device->producer) : CUDA_SUCCESS;
+}
+
 CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (given->func == nullptr && given->kern == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Function* const function = function_of(*given);
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (given->ctx == nullptr && thread.current() == nullptr) return no_context();
+    if (const CUresult result = usable_here(); result != CUDA_SUCCESS) return result;
     const uint32_t attributes = node->shape.attributes;
     List<fikit_attribute> kept;
     if (attributes != 0 && !kept.add(node->attributes(), attributes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -80,6 +88,7 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
 CUresult set(Node* node, const CUDA_MEMCPY3D* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (given->WidthInBytes == 0 || given->Height == 0 || given->Depth == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = usable_here(); result != CUDA_SUCCESS) return result;
     if (const CUresult result = check_rows(*given); result != CUDA_SUCCESS) return result;
     node->copy = *given;
     return CUDA_SUCCESS;
@@ -92,6 +101,7 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
         given->dst % element != 0 || !can_be_filled(given->dst))
         return CUDA_ERROR_INVALID_VALUE;
     if (given->height > 1 && given->pitch / element < given->width) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = usable_here(); result != CUDA_SUCCESS) return result;
     node->fill = *given;
     return CUDA_SUCCESS;
 }
@@ -102,6 +112,11 @@ CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
+// An empty one has none.
+CUresult set(const Node* node, std::nullptr_t) {
+    return node != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult set(Node* node, const CUevent* given) {
     if (node == nullptr || given == nullptr || event_of(*given) == nullptr) return CUDA_ERROR_INVALID_VALUE;
     node->event = *given;
@@ -109,7 +124,9 @@ CUresult set(Node* node, const CUevent* given) {
 }
 
 CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
-    if (node == nullptr || given == nullptr || given->flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr || given == nullptr || given->ctx == nullptr || given->flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = usable_here(); result != CUDA_SUCCESS) return result;
     if (const CUresult result = check_values(given->paramArray, given->count); result != CUDA_SUCCESS)
         return result;
     List<CUstreamBatchMemOpParams> values;  // what is given may be the node's own
@@ -140,7 +157,7 @@ CUresult set(Node* node, CUDA_CONDITIONAL_NODE_PARAMS* given) {
     return node != nullptr ? set_decision(*node, *given) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Calls with the parameters of a kind in the form that `set` takes; nullptr for a kind without any.
+// Calls with the parameters of a kind in the form that `set` takes: nullptr for a kind without any.
 template <class Use>
 CUresult with_parameters(CUgraphNodeParams& given, const Use& use) {
     switch (given.type) {
@@ -158,6 +175,7 @@ CUresult with_parameters(CUgraphNodeParams& given, const Use& use) {
             parameters.sharedMemBytes = kernel.sharedMemBytes;
             parameters.kernelParams = kernel.kernelParams;
             parameters.extra = kernel.extra;
+            parameters.ctx = kernel.ctx;
             return use(&parameters);
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY:
@@ -198,16 +216,16 @@ CUresult with_parameters(CUgraphNodeParams& given, const Use& use) {
         case CU_GRAPH_NODE_TYPE_CONDITIONAL:
             return use(&given.conditional);
         case CU_GRAPH_NODE_TYPE_EMPTY:
-            return use(static_cast<const void*>(nullptr));
+            return use(nullptr);
         default:
             return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
-// A new node; `Parameters` of an empty one is void.
+// A new node.
 template <class Parameters>
 CUresult add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* before, size_t count,
-             CUgraphNodeType type, Parameters* parameters) {
+             CUgraphNodeType type, Parameters parameters) {
     Graph* const graph = graph_of(graph_handle);
     if (handle == nullptr || graph == nullptr || (before == nullptr && count != 0))
         return CUDA_ERROR_INVALID_VALUE;
@@ -219,12 +237,11 @@ CUresult add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* befor
     }
     Node* const node = graph->add(type, nodes.begin(), count);
     if (node == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    if constexpr (!std::is_void_v<Parameters>)
-        if (const CUresult result = set(node, parameters); result != CUDA_SUCCESS) {
-            graph->nodes.remove(node);
-            delete node;
-            return result;
-        }
+    if (const CUresult result = set(node, parameters); result != CUDA_SUCCESS) {
+        graph->nodes.remove(node);
+        delete node;
+        return result;
+    }
     *handle = reinterpret_cast<CUgraphNode>(node);
     return CUDA_SUCCESS;
 }
@@ -392,7 +409,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count) {
-    return add<const void>(node, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
@@ -412,7 +429,7 @@ CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* bef
                         CUgraphNodeParams* given) {
     if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return with_parameters(
-        *given, [&](auto* parameters) { return add(node, graph, before, count, given->type, parameters); });
+        *given, [&](auto parameters) { return add(node, graph, before, count, given->type, parameters); });
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
@@ -431,12 +448,7 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {
     const bool moves = given->type == CU_GRAPH_NODE_TYPE_GRAPH &&
                        given->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
     if (node == nullptr || moves) return CUDA_ERROR_INVALID_VALUE;
-    return with_parameters(*given, [&](auto* parameters) -> CUresult {
-        if constexpr (std::is_same_v<decltype(parameters), const void*>)
-            return CUDA_ERROR_INVALID_VALUE;
-        else
-            return set(node, parameters);
-    });
+    return with_parameters(*given, [&](auto parameters) { return set(node, parameters); });
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode handle, CUgraphNodeParams* given) {
@@ -444,10 +456,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode handle, CU
     if (given->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return fikit::shim::cuGraphExecChildGraphNodeSetParams(executable, handle, given->graph.graph);
     Node* const node = node_in(executable, handle, given->type);
-    return with_parameters(*given, [&](auto* parameters) -> CUresult {
-        if constexpr (std::is_same_v<decltype(parameters), const void*>)
-            return CUDA_ERROR_INVALID_VALUE;
-        else if constexpr (requires { may_become(node, parameters); })
+    return with_parameters(*given, [&](auto parameters) -> CUresult {
+        if constexpr (requires { may_become(node, parameters); })
             return may_become(node, parameters) ? set(node, parameters) : CUDA_ERROR_INVALID_VALUE;
         else
             return set(node, parameters);

@@ -3,6 +3,7 @@
 // kept to.
 #include <new>
 
+#include "capture.hpp"
 #include "entry.hpp"
 #include "holdings.hpp"
 #include "objects.hpp"
@@ -146,6 +147,7 @@ CUresult cuCtxFromGreenCtx(CUcontext* handle, CUgreenCtx green) {
 
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* handle) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = may_ask(stream); result != CUDA_SUCCESS) return result;
     if (!is_default(stream) && stream_of(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Context* const context = context_of(stream);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

@@ -123,7 +123,7 @@ CUresult cuPointerGetAttribute(void* into, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** into,
                                 CUdeviceptr address) {
-    if (attributes == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (count == 0 || attributes == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Range range;
     const bool known = ranges.find(address, range);
     for (unsigned i = 0; i < count; ++i)

@@ -131,8 +131,6 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
     if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
     if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (const Context* const context = context_of(handle))
-        if (const CUresult result = usable(*context->device->producer); result != CUDA_SUCCESS) return result;
     *priority = priority_of(handle);
     return CUDA_SUCCESS;
 }

@@ -123,7 +123,7 @@ CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count) {
 
 CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream) {
     fikit_value values[FIKIT_MAX_VALUES];
-    if (count == 0) return CUDA_SUCCESS;
+    if (count == 0) return usable(producer_of(stream));
     for (size_t i = 0; i < count; ++i) {
         Owner owner;
         if (const CUresult result = describe(list[i], values[i], owner); result != CUDA_SUCCESS)

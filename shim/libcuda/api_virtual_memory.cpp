@@ -352,9 +352,10 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
     Range range;
     if (flags == nullptr || location == nullptr || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
-    if (process.find_device(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    const bool host = location->type == CU_MEM_LOCATION_TYPE_HOST;
+    if (!host && process.find_device(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     // Of memory that is not of this kind the real driver tells nothing, and does not fail.
-    const bool given = range.kind == Range::Kind::mapped && location->id == range.device;
+    const bool given = range.kind == Range::Kind::mapped && !host && location->id == range.device;
     *flags = given ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_NONE};
     return CUDA_SUCCESS;
 }

@@ -11,7 +11,7 @@ import sys
 from cuda_symbols import Symbol, error_rows, export_list, listed, symbols_of
 
 MARK = "fikit_shim"  # tells a stand-in from the genuine driver
-NEEDS = ("anytime", "initialised", "launch", "context")
+NEEDS = ("anytime", "initialised", "launch", "object", "context")
 
 
 def wrapper(symbol: Symbol, needs: str, does: str, number: int) -> list[str]:

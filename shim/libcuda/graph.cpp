@@ -180,9 +180,8 @@ bool make_room(Node& node, const Function& function) {
     const size_t attribute_bytes = node.shape.attributes * sizeof(fikit_attribute);
     const size_t parameter_bytes = (size_t{node.shape.parameter_bytes} + 7) & ~size_t{7};
     auto* const packed = static_cast<uint8_t*>(
-        malloc(attribute_bytes + parameter_bytes + (function.parameters + 1) * sizeof(void*)));
+        realloc(node.packed, attribute_bytes + parameter_bytes + (function.parameters + 1) * sizeof(void*)));
     if (packed == nullptr) return false;
-    free(node.packed);
     node.packed = packed;
     auto** const pointers = reinterpret_cast<void**>(packed + attribute_bytes + parameter_bytes);
     for (uint32_t i = 0; i < function.parameters; ++i)

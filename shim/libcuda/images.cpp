@@ -56,13 +56,6 @@ uint64_t elf_bytes(const Passed& passed) {
 // Of an image in which nothing is left for the device.
 Status refusal(const Image& image, const fatbin::Wanted& wanted) {
     const bool packed = fatbin::is_fatbin(image.data, image.bytes);
-    bool text = !packed && memcmp(image.data, ELFMAG, std::min<uint64_t>(image.bytes, SELFMAG)) != 0;
-    if (packed)
-        fatbin::each_entry(image.data, image.bytes, [&](const fatbin::Entry& entry, auto&&...) {
-            text = text || entry.kind == fatbin::kind_ptx;
-            return true;
-        });
-    if (!wanted.ptx && text) return CUDA_ERROR_JIT_COMPILATION_DISABLED;
     return packed && !wanted.machine_code ? CUDA_ERROR_NO_BINARY_FOR_GPU : status::success;
 }
 
