@@ -11,8 +11,8 @@ namespace {
 CUresult create(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult result = check(shape, false); result != CUDA_SUCCESS) return result;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = check(shape, false); result != CUDA_SUCCESS) return result;
         const auto array = make_array(driver, context, shape);
         if (!array) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = array->handle;
@@ -53,8 +53,8 @@ unsigned levels_of(CUDA_ARRAY3D_DESCRIPTOR shape) {
 CUresult create_mipmap(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult result = check(shape, true); result != CUDA_SUCCESS) return result;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = check(shape, true); result != CUDA_SUCCESS) return result;
         auto mipmap = std::make_shared<MipmappedArray>();
         mipmap->context = &home_of(context);
         CUDA_ARRAY3D_DESCRIPTOR level = shape;

@@ -23,9 +23,12 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
     return with_event(end, [&](Driver& driver, Driver::Lock&, Event& last) -> CUresult {
         const Event* first = driver.events.find(start);
         if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (first == nullptr || !first->timing() || !last.timing()) return CUDA_ERROR_INVALID_HANDLE;
+        if (first == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        for (const Event* event : {first, static_cast<const Event*>(&last)}) {
+            if (event->capture.capture) return CUDA_ERROR_INVALID_VALUE;  // it tells of no work
+            if (!event->timing() || !event->record) return CUDA_ERROR_INVALID_HANDLE;
+        }
         if (first->context->device != last.context->device) return CUDA_ERROR_INVALID_HANDLE;
-        if (!first->record || !last.record) return CUDA_ERROR_INVALID_HANDLE;
         if (!driver.visible(first->record) || !driver.visible(last.record)) return CUDA_ERROR_NOT_READY;
         *milliseconds = static_cast<float>(
             static_cast<double>(last.record->completed_at - first->record->completed_at) / 1e6);

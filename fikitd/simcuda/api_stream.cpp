@@ -135,11 +135,12 @@ CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-        if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *id = stream.id;
-        return CUDA_SUCCESS;
-    });
+    return with_stream(handle, InCapture::refused,
+                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           *id = stream.id;
+                           return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
@@ -160,11 +161,12 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext* context, CUgreenCtx* gree
 }
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-        if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *device = stream.context->device;
-        return CUDA_SUCCESS;
-    });
+    return with_stream(handle, InCapture::refused,
+                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           *device = stream.context->device;
+                           return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx* green) {
@@ -202,6 +204,13 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstrea
 CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute, const CUstreamAttrValue* value) {
     return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
         if (value == nullptr || !is_stream_attribute(attribute)) return CUDA_ERROR_INVALID_VALUE;
+        if (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
+            (value->syncPolicy < CU_SYNC_POLICY_AUTO || value->syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
+            return CUDA_ERROR_INVALID_VALUE;
+        if (attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN &&
+            (value->memSyncDomain < CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
+             value->memSyncDomain > CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE))
+            return CUDA_ERROR_INVALID_VALUE;
         if (attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY)
             stream.priority = std::clamp(value->priority, model::priority_highest, model::priority_lowest);
         stream.attributes[attribute] = *value;

@@ -121,6 +121,12 @@ CUresult find_elements(Driver& driver, CUDA_RESOURCE_DESC& resource, Texture& te
 }
 
 CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
+    for (const CUaddress_mode mode : manner.addressMode)
+        if (mode < CU_TR_ADDRESS_MODE_WRAP || mode > CU_TR_ADDRESS_MODE_BORDER)
+            return CUDA_ERROR_INVALID_VALUE;
+    for (const CUfilter_mode mode : {manner.filterMode, manner.mipmapFilterMode})
+        if (mode < CU_TR_FILTER_MODE_POINT || mode > CU_TR_FILTER_MODE_LINEAR)
+            return CUDA_ERROR_INVALID_VALUE;
     if ((manner.flags & CU_TRSF_SRGB) != 0)
         return CUDA_ERROR_NOT_SUPPORTED;  // flags of no meaning are ignored
     // Integers of 32 bits are always read as such.
@@ -151,6 +157,7 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
                       const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view = nullptr) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         if (handle == nullptr || resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult unsafe = refuse_unsafe(driver); unsafe != CUDA_SUCCESS) return unsafe;
         TextureObject object{*resource, {}, {}, manner == nullptr};
         Texture texture;
         CUresult result = find_elements(driver, object.resource, texture);

@@ -274,7 +274,9 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     return with_memory([&](Driver& driver) -> CUresult {
         const Block* block = driver.block_of(address);
-        if (flags == nullptr || location == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // also where it fails (as driver 580)
+        if (location == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const bool device = location->type != CU_MEM_LOCATION_TYPE_HOST;
         if (device && (location->id < 0 || static_cast<std::size_t>(location->id) >= driver.devices.size()))
             return CUDA_ERROR_INVALID_DEVICE;

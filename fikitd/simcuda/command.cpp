@@ -37,9 +37,11 @@ CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra, std:
                 return CUDA_ERROR_INVALID_VALUE;
         }
         // Slang gives null for a kernel that takes nothing.
-        if (packed == nullptr && (bytes != 0 || !buffer.empty())) return CUDA_ERROR_INVALID_VALUE;
+        if ((packed == nullptr && bytes != 0) || (bytes == 0 && !buffer.empty()))
+            return CUDA_ERROR_INVALID_VALUE;
+        if (bytes > buffer.size()) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
         // One that is too short is taken by an H200's driver; what is missing is anything, here zero.
-        if (!buffer.empty()) std::memcpy(buffer.data(), packed, std::min(bytes, buffer.size()));
+        if (!buffer.empty()) std::memcpy(buffer.data(), packed, bytes);
         return CUDA_SUCCESS;
     }
     if (!kernel.parameters.empty() && parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -116,6 +116,7 @@ CopyEngine engine_of(const End& to, const End& from) {
 CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
     Size size{shape.WidthInBytes, shape.Height, shape.Depth};
     if (size.width == 0 || size.height == 0 || size.depth == 0) return CUDA_SUCCESS;
+    if (shape.dstLOD != 0 || shape.srcLOD != 0) return CUDA_ERROR_INVALID_VALUE;
     std::size_t rows = 0;
     if (__builtin_mul_overflow(size.height, size.depth, &rows) ||
         __builtin_mul_overflow(rows, size.width, &plan.bytes)) {

@@ -39,8 +39,8 @@ CUresult end(ArrayMemory& memory) {
 }
 
 CUresult create(const fikit_array_shape& shape, ArrayMemory*& made) {
-    if (const CUresult result = check(shape); result != CUDA_SUCCESS) return result;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = check(shape); result != CUDA_SUCCESS) return result;
     auto* const memory = new (std::nothrow) ArrayMemory();
     const uint32_t number = memory != nullptr ? numbers.take() : 0;
     if (number == 0) {
@@ -131,6 +131,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* handle, const CUDA_ARRAY3D_DES
                                 unsigned int levels) {
     if (handle == nullptr || wanted == nullptr) return CUDA_ERROR_INVALID_VALUE;
     fikit_array_shape shape = shape_of(*wanted, 0);
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (const CUresult result = check(shape); result != CUDA_SUCCESS) return result;
     shape.levels = std::clamp(levels, 1u, most_levels(shape));
     ArrayMemory* memory = nullptr;

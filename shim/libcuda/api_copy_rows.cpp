@@ -69,6 +69,8 @@ CUDA_MEMCPY3D rows_of(const Description& c) {
         rows.srcZ = c.srcZ;
         rows.srcHeight = c.srcHeight;
         rows.Depth = c.Depth;
+        rows.dstLOD = c.dstLOD;
+        rows.srcLOD = c.srcLOD;
     }
     return rows;
 }
@@ -126,6 +128,7 @@ void close_up(const End& layers, End& memory) {
 }
 
 CUresult find_ends(const CUDA_MEMCPY3D& c, End& to, End& from) {
+    if (c.dstLOD != 0 || c.srcLOD != 0) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = c.dstMemoryType == CU_MEMORYTYPE_ARRAY
                           ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
                           : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);

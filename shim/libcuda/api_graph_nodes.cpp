@@ -100,7 +100,8 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
     if ((element != 1 && element != 2 && element != 4) || given->width == 0 || given->height == 0 ||
         given->dst % element != 0 || !can_be_filled(given->dst))
         return CUDA_ERROR_INVALID_VALUE;
-    if (given->height > 1 && given->pitch / element < given->width) return CUDA_ERROR_INVALID_VALUE;
+    if (given->height > 1 && (given->pitch % element != 0 || given->pitch / element < given->width))
+        return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = usable_here(); result != CUDA_SUCCESS) return result;
     node->fill = *given;
     return CUDA_SUCCESS;

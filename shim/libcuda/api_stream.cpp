@@ -138,7 +138,8 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
-    if (const CUresult result = use_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, name, InCapture::refused); result != CUDA_SUCCESS)
+        return result;
     *id = name + 1;
     return CUDA_SUCCESS;
 }
@@ -156,7 +157,8 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
-    if (const CUresult result = use_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, name, InCapture::refused); result != CUDA_SUCCESS)
+        return result;
     *device = device_of(name).ordinal;
     return CUDA_SUCCESS;
 }
@@ -197,6 +199,8 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstream
             hints->window = value->accessPolicyWindow;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+            if (value->syncPolicy < CU_SYNC_POLICY_AUTO || value->syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC)
+                return CUDA_ERROR_INVALID_VALUE;
             hints->policy = static_cast<int32_t>(value->syncPolicy);
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
@@ -205,6 +209,9 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstream
             hints->domain_map = value->memSyncDomainMap;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+            if (value->memSyncDomain < CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
+                value->memSyncDomain > CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE)
+                return CUDA_ERROR_INVALID_VALUE;
             hints->domain = value->memSyncDomain;
             return CUDA_SUCCESS;
         default:
@@ -335,13 +342,26 @@ CUresult cuEventSynchronize(CUevent handle) {
     return end_wait(synchronised(*event->device, event->device->producer->event_synchronize(event->number)));
 }
 
+namespace {
+
+// A record that was captured tells of no work.
+CUresult has_time(const Event& event) {
+    if (load_acquire(event.capture) != 0) return CUDA_ERROR_INVALID_VALUE;
+    const bool timed = (event.flags & CU_EVENT_DISABLE_TIMING) == 0 && load_relaxed(event.recorded) != 0;
+    return timed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace
+
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {
     const Event* const start = event_of(start_handle);
     const Event* const end = event_of(end_handle);
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (start == nullptr || end == nullptr || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
-        start->device != end->device)
-        return CUDA_ERROR_INVALID_HANDLE;
+    if (start == nullptr || end == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = has_time(*start);
+    if (result == CUDA_SUCCESS) result = has_time(*end);
+    if (result != CUDA_SUCCESS) return result;
+    if (start->device != end->device) return CUDA_ERROR_INVALID_HANDLE;
     double elapsed = 0;
     const Status status = start->device->producer->event_elapsed(start->number, end->number, elapsed);
     if (status == status::success) *milliseconds = static_cast<float>(elapsed);

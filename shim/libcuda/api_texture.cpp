@@ -7,6 +7,7 @@
 #include <new>
 
 #include "arrays.hpp"
+#include "capture.hpp"
 #include "entry.hpp"
 #include "served.hpp"
 
@@ -118,6 +119,7 @@ Name here(uint64_t value, bool surface) { return {value, current_device().ordina
 
 CUresult create(unsigned long long* value, const Texture& wanted) {
     fikit_request_texture_create request = {};
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (const CUresult result = describe(wanted.resource, request); result != CUDA_SUCCESS) return result;
     request.surface = wanted.surface;
     request.viewed = wanted.viewed;

@@ -350,8 +350,9 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     Range range;
-    if (flags == nullptr || location == nullptr || !ranges.find(address, range))
-        return CUDA_ERROR_INVALID_VALUE;
+    if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;  // also where it fails (driver 580)
+    if (location == nullptr || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = location->type == CU_MEM_LOCATION_TYPE_HOST;
     if (!host && process.find_device(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     // Of memory that is not of this kind the real driver tells nothing, and does not fail.

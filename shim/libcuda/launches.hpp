@@ -76,9 +76,9 @@ struct FromBuffer {
             else
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (data == nullptr || (bytes == 0 && function.parameter_bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+        if (bytes > function.parameter_bytes) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
         // One that is too short is taken by the driver; what is missing is anything, here zero.
-        bytes = bytes < function.parameter_bytes ? bytes : function.parameter_bytes;
         missing = function.parameter_bytes - bytes;
         return CUDA_SUCCESS;
     }

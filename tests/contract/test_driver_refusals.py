@@ -119,3 +119,89 @@ def test_a_node_s_parameters_are_there_still_after_it_took_them(cuda: Cuda) -> N
     replay(cuda, graph)
     assert cuda.read(place).tolist() == [7]
     cuda.cuMemFree(place)
+
+
+@pytest.mark.parametrize("name", ["cuStreamGetId", "cuStreamGetDevice", "cuStreamGetFlags"])
+def test_what_spoils_a_capture_though_it_only_asks(cuda: Cuda, fails: Check, name: str) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    fails("STREAM_CAPTURE_UNSUPPORTED", getattr(cuda, name), stream)
+    fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
+    cuda.cuStreamDestroy(stream)
+
+
+def test_beside_a_capture_an_array_is_refused_whatever_it_is(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+    fails("STREAM_CAPTURE_UNSUPPORTED", cuda.cuArrayCreate, cuda.CUDA_ARRAY_DESCRIPTOR())
+    fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
+    cuda.cuStreamDestroy(stream)
+
+
+def test_policies_and_domains_of_a_stream(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    library, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(int(stream))
+    ids = cuda.CUlaunchAttributeID
+    for attribute, known in (
+        (ids.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, (1, 2, 3, 4)),
+        (ids.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, (0, 1)),
+    ):
+        for value in range(-1, 7):
+            given = (ctypes.c_int32 * 16)(value)
+            answer = library.cuStreamSetAttribute(handle, int(attribute), given)
+            assert answer == (0 if value in known else INVALID_VALUE)
+    cuda.cuStreamDestroy(stream)
+
+
+def test_parameters_of_another_length(cuda: Cuda) -> None:
+    """Fewer are taken, but not none; more are too many."""
+    function = ctypes.c_void_p(int(cuda.function("store")))
+    place = cuda.device_words()
+    packed = ctypes.create_string_buffer(bytes(ctypes.c_uint64(place)) + bytes(ctypes.c_uint32(7)), 32)
+    launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+    answers = []
+    for length in (0, 12, 13, 32):
+        size = ctypes.c_size_t(length)
+        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(packed), 2, ctypes.addressof(size), 0)
+        answers.append(launch(function, 1, 1, 1, 1, 1, 1, 0, None, None, extra))
+    assert answers == [INVALID_VALUE, 0, 701, 701]
+    cuda.cuCtxSynchronize()
+    assert cuda.read(place).tolist() == [7]
+    cuda.cuMemFree(place)
+
+
+def test_times_of_events_of_which_there_are_none(cuda: Cuda, fails: Check) -> None:
+    untimed = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+    stream = cuda.stream()
+    never, timed, captured, quiet = (cuda.cuEventCreate(flags) for flags in (0, 0, untimed, untimed))
+    for event in (timed, quiet):
+        cuda.cuEventRecord(event, stream)
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    cuda.cuEventRecord(captured, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    fails("INVALID_VALUE", cuda.cuEventElapsedTime, captured, never)
+    fails("INVALID_HANDLE", cuda.cuEventElapsedTime, never, captured)
+    fails("INVALID_VALUE", cuda.cuEventElapsedTime, timed, captured)
+    fails("INVALID_HANDLE", cuda.cuEventElapsedTime, timed, quiet)
+    for event in (never, timed, captured, quiet):
+        cuda.cuEventDestroy(event)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuStreamDestroy(stream)
+
+
+def test_rows_a_fraction_of_an_element_apart_and_levels_of_memory(cuda: Cuda, fails: Check) -> None:
+    place, context = cuda.device_words(64), cuda.cuCtxGetCurrent()
+    graph = cuda.cuGraphCreate(0)
+    fill = cuda.CUDA_MEMSET_NODE_PARAMS()
+    fill.dst, fill.elementSize, fill.width, fill.height, fill.pitch = place, 4, 2, 2, 18
+    fails("INVALID_VALUE", cuda.cuGraphAddMemsetNode, graph, None, 0, fill, context)
+    copy = cuda.CUDA_MEMCPY3D()
+    copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice, copy.dstDevice = place, place + 64
+    copy.WidthInBytes, copy.Height, copy.Depth = 4, 1, 1
+    cuda.cuMemcpy3D(copy)
+    copy.dstLOD = 1
+    fails("INVALID_VALUE", cuda.cuMemcpy3D, copy)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuMemFree(place)
