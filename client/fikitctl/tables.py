@@ -51,7 +51,7 @@ def layout_options(columns: Sequence[Column]) -> Callable[[Callable[..., Any]], 
             layout = Layout(given.pop("names"), not given.pop("no_header"), given.pop("quiet"))
             return command(layout=layout, **given)
 
-        text = f"Columns to print, in full: {','.join(column.name for column in columns[:3])}."
+        text = f"Columns to print, in full, parted by commas: {', '.join(each.name for each in columns)}."
         options = (
             click.option(
                 "--format",

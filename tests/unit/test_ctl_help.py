@@ -10,6 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 from fikitctl import main
+from fikitctl.commands.profile import profile_columns
+from fikitctl.commands.tenants import tenant_columns
+from fikitctl.commands.wait import wait_columns
+from fikitctl.commands.work import work_columns
+from fikitctl.tables import Column
 from fikitctl.verb import LazyVerbs, Verb
 
 
@@ -56,6 +61,23 @@ def test_every_verb_takes_the_shared_options(verb: tuple[str, ...]) -> None:
     assert isinstance(command, Verb)
     names = {option for parameter in command.params for option in parameter.opts}
     assert {"-H", "--socket", "--timeout", "--json"} <= names
+
+
+@pytest.mark.parametrize(
+    ("verb", "columns"),
+    [
+        ("ps", work_columns()),
+        ("tenants", tenant_columns()),
+        ("wait", wait_columns()),
+        ("profile list", profile_columns()),
+    ],
+)
+def test_help_names_every_column(
+    verb: str, columns: list[Column], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.call([*verb.split(), "--help"]) == 0
+    told = capsys.readouterr().out.partition("--format")[2].partition("\n  --no-header")[0].split()
+    assert [column.name for column in columns] == [word.rstrip(",.") for word in told[-len(columns) :]]
 
 
 @pytest.mark.parametrize("group", [[], ["profile"], ["config"]], ids=" ".join)

@@ -20,12 +20,16 @@ from fikitctl.verb import Verb
 _AT_A_TIME: Final = 60
 """A connection may have 64 requests outstanding."""
 _OVER: Final = ("finished", "failed", "killed", "lost")
-_COLUMNS: Final = [
-    Column("id", lambda job: job.job),
-    Column("state", lambda job: job.state),
-    Column("exit", lambda job: "-" if job.exit_code is None else str(job.exit_code), right=True),
-    Column("reason", lambda job: job.reason or "-"),
-]
+
+
+def wait_columns() -> list[Column]:
+    """What can be printed of a job that is over."""
+    return [
+        Column("id", lambda job: job.job),
+        Column("state", lambda job: job.state),
+        Column("exit", lambda job: "-" if job.exit_code is None else str(job.exit_code), right=True),
+        Column("reason", lambda job: job.reason or "-"),
+    ]
 
 
 @click.command(
@@ -38,7 +42,7 @@ _COLUMNS: Final = [
     ],
 )
 @click.argument("jobs", type=JOB, nargs=-1, required=True)
-@layout_options(_COLUMNS)
+@layout_options(wait_columns())
 @click.pass_obj
 def wait(invocation: Invocation, jobs: tuple[str, ...], layout: Layout) -> int:
     """Wait until jobs are over, also while the daemon is replaced.
@@ -53,7 +57,7 @@ def wait(invocation: Invocation, jobs: tuple[str, ...], layout: Layout) -> int:
             if invocation.as_json:
                 print_json(record)
     if not invocation.as_json:
-        click.echo(table(_COLUMNS, [ended[job] for job in jobs], layout), nl=False)
+        click.echo(table(wait_columns(), [ended[job] for job in jobs], layout), nl=False)
     succeeded = all(job.state == "finished" and not job.exit_code for job in ended.values())
     return ExitCode.DONE if succeeded else ExitCode.REFUSED
 
