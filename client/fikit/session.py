@@ -39,7 +39,7 @@ def connect(
     *,
     name: str | None = None,
     priority: str | int | None = None,
-    gpu: int | None = None,
+    gpu: int | str | None = None,
     memory_limit: int = 0,
     isolated: bool = False,
     socket: str | os.PathLike[str] | None = None,
@@ -48,11 +48,11 @@ def connect(
     """Open a session with the daemon.
 
     ``name``: shown by ``fikitctl`` (None: the program's name). ``priority``: high, normal, low, or 0
-    (highest) to 9; None: normal, or the highest that the tenant may. ``gpu``: None for any.
-    ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``: an executor of its own. ``socket``: None
-    for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds for the daemon's answers; None: a minute
-    for the daemon itself, and as long as it lets an executor start (``start_seconds`` of its
-    configuration). A process that ``fikitctl submit`` started belongs to its job
+    (highest) to 9; None: normal, or the highest that the tenant may. ``gpu``: its index, or how its UUID
+    begins (``GPU-...``); None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``: an
+    executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds for
+    the daemon's answers; None: a minute for the daemon itself, and as long as it lets an executor start
+    (``start_seconds`` of its configuration). A process that ``fikitctl submit`` started belongs to its job
     (``$FIKIT_JOB``), and waits for a daemon that is being started anew. The job decides there: of
     ``priority``, ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for here, and ``gpu``
     is one of the job's. Raises UsageError, UnreachableError, RefusedError; TimeoutError where no answer comes
@@ -62,7 +62,10 @@ def connect(
         level = None if priority is None else protocol.priority_level(str(priority))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    gpu = _checked("gpu", gpu, protocol.Count | protocol.GpuUuid | None)
+    named = protocol.gpu_named(gpu) if isinstance(gpu, str) else gpu
+    if named is None and gpu is not None:
+        raise UsageError(f"gpu={gpu!r}: neither an index nor how a UUID begins (GPU-8932f937)")
+    named = _checked("gpu", named, protocol.Count | protocol.GpuUuid | None)
     memory_limit = _checked("memory_limit", memory_limit, protocol.Bytes)
     isolated = _checked("isolated", isolated, bool)
     name = _checked("name", name, str | None)
@@ -73,7 +76,7 @@ def connect(
     wanted = protocol.OpenSession(
         name=shown.encode(errors="replace").decode()[:200],  # a program's name may be no text
         priority=level,
-        gpu=gpu,
+        gpu=named,
         memory_limit_bytes=memory_limit,
         isolated=isolated,
         job=job,

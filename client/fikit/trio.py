@@ -88,7 +88,7 @@ async def connect(
     *,
     name: str | None = None,
     priority: str | int | None = None,
-    gpu: int | None = None,
+    gpu: int | str | None = None,
     memory_limit: int = 0,
     isolated: bool = False,
     socket: str | os.PathLike[str] | None = None,

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import click
 from click.shell_completion import CompletionItem
 from fikit import unmodified
-from fikit.protocol import Submit
+from fikit.protocol import Submit, gpu_named
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
-from fikitctl.quantities import GPUS, MEMORY, NAME, PRIORITY, gpu_named
+from fikitctl.quantities import GPUS, MEMORY, NAME, PRIORITY
 
 Gpus = list[int | str] | Literal["all"]
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}

@@ -92,6 +92,8 @@ def parse_priority(text: str) -> int:
 
 def parse_gpus(text: str) -> list[int | str] | Literal["all"]:
     """The GPUs of ``0``, ``1,0``, ``GPU-8932f937`` or ``all``; none of an empty text."""
+    from fikit.protocol import gpu_named
+
     if text == "all":
         return "all"
     gpus = [gpu_named(word) for word in text.split(",")] if text else []
@@ -102,18 +104,12 @@ def parse_gpus(text: str) -> list[int | str] | Literal["all"]:
 
 def parse_gpu(text: str) -> int | str:
     """The GPU of ``0`` or ``GPU-8932f937``."""
+    from fikit.protocol import gpu_named
+
     gpu = gpu_named(text)
     if gpu is None:
         raise ValueError(f"{text!r} is no GPU: write it like 0 or GPU-8932f937")
     return gpu
-
-
-def gpu_named(word: str) -> int | str | None:
-    """One by its index, or by how its UUID begins, or by all of that behind MIG-; None: it is neither."""
-    if re.fullmatch("[0-9]{1,9}", word):
-        return int(word)
-    uuid = re.fullmatch("GPU-([0-9a-fA-F-]{1,36})|MIG-([0-9a-fA-F-]{36})", word)
-    return f"GPU-{(uuid[1] or uuid[2]).lower()}" if uuid else None
 
 
 def parse_signal(text: str) -> int:

@@ -28,16 +28,21 @@ Answer = Callable[[socket.socket, int, Any], None]
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Callable[[Answer], Path]]:
     """Starts a peer that greets, and then answers every request as it is told to."""
-    threads = []
+    threads, listeners = [], []
 
     def start(answer: Answer) -> Path:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "s"))
         listener.listen()
+        listeners.append(listener)
 
         def serve() -> None:
+            try:
+                peer, _ = listener.accept()
+            except OSError:  # nobody has come
+                return
             # Who leaves may not have read all.
-            with listener, listener.accept()[0] as peer, suppress(ConnectionResetError):
+            with listener, peer, suppress(ConnectionResetError):
                 decoder = protocol.Decoder(protocol.AnyRequest)
                 while data := peer.recv(65536):
                     decoder.feed(data)
@@ -52,6 +57,9 @@ def daemon(tmp_path: Path) -> Iterator[Callable[[Answer], Path]]:
         return tmp_path / "s"
 
     yield start
+    for listener in listeners:
+        with suppress(OSError), listener:
+            listener.shutdown(socket.SHUT_RDWR)
     for thread in threads:
         thread.join()
 
@@ -200,6 +208,49 @@ def test_a_process_of_a_job_waits_for_its_daemon(
     with pytest.raises(fikit.RefusedError, match="it is there"):
         fikit.connect(socket=path)
     assert len(pauses) == 3
+
+
+@pytest.fixture
+def asked(daemon: Callable[[Answer], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What ``fikit.connect`` asks a daemon for, which refuses it."""
+    requests: list[Any] = []
+
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        requests.append(request)
+        peer.sendall(protocol.encode(number, protocol.Failure(code="unavailable", message="not now")))
+
+    path = daemon(answer)
+    monkeypatch.delenv("FIKIT_JOB", raising=False)
+
+    def ask(**arguments: Any) -> Any:
+        with pytest.raises(fikit.RefusedError, match="not now"):
+            fikit.connect(socket=path, **arguments)
+        return requests.pop()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wanted"),
+    [
+        (None, None),
+        (3, 3),
+        ("3", 3),
+        ("GPU-8932f937", "GPU-8932f937"),
+        ("GPU-8932F937", "GPU-8932f937"),
+        ("MIG-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+    ],
+)
+def test_a_gpu_is_named_as_on_the_command_line(
+    gpu: int | str | None, wanted: int | str | None, asked: Callable[..., Any]
+) -> None:
+    assert asked(gpu=gpu).gpu == wanted
+
+
+def test_what_names_no_gpu_is_told_how_to() -> None:
+    for gpu in ("", "all", "GPU-", "GPU-x", "8932f937"):
+        with pytest.raises(fikit.UsageError, match=r"how a UUID begins \(GPU-8932f937\)"):
+            fikit.connect(gpu=gpu)
 
 
 def test_an_executor_of_another_release_is_named(daemon: Callable[[Answer], Path]) -> None:

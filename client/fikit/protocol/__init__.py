@@ -120,6 +120,7 @@ from fikit.protocol.words import (
     Name,
     Reply,
     Request,
+    gpu_named,
     priority_level,
     priority_name,
 )
@@ -215,6 +216,7 @@ __all__ = [
     "Waited",
     "Welcome",
     "encode",
+    "gpu_named",
     "portions",
     "priority_level",
     "priority_name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -26,6 +27,14 @@ def priority_level(text: str) -> int:
     if len(text) == 1 and text.isascii() and text.isdigit():
         return int(text)
     raise ValueError(f"priority {text!r} is none of high, normal, low, 0 to 9")
+
+
+def gpu_named(text: str) -> int | str | None:
+    """A GPU by its index, or by how its UUID begins, or by all of that behind MIG-; None: it is neither."""
+    if re.fullmatch("[0-9]{1,9}", text):
+        return int(text)
+    uuid = re.fullmatch("GPU-([0-9a-fA-F-]{1,36})|MIG-([0-9a-fA-F-]{36})", text)
+    return f"GPU-{(uuid[1] or uuid[2]).lower()}" if uuid else None
 
 
 def priority_name(level: int) -> str:

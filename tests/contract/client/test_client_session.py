@@ -314,6 +314,8 @@ def test_refusals_and_absent_daemons(socket_path: Path, tmp_path: Path) -> None:
         {"memory_limit": -1},
         {"memory_limit": "8G"},
         {"gpu": "first"},
+        {"gpu": ""},
+        {"gpu": 1.5},
         {"gpu": 1 << 70},
         {"name": 7},
         {"isolated": "yes"},
