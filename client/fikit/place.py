@@ -15,6 +15,8 @@ from typing import Final
 SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
 JOB_VARIABLE: Final = "FIKIT_JOB"
 """In which processes of a job find its identifier."""
+PRIORITY_VARIABLE: Final = "FIKIT_PRIORITY"
+"""Of the sessions of processes that belong to no job and ask for none."""
 SYSTEM_SOCKET: Final = Path("/run/fikitd.sock")
 
 

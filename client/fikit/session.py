@@ -28,7 +28,7 @@ from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
-from fikit.place import JOB_VARIABLE, default_socket
+from fikit.place import JOB_VARIABLE, PRIORITY_VARIABLE, default_socket
 from fikit.streams import Event, Stream
 
 _MOST_SECONDS: Final = 1e9
@@ -48,20 +48,18 @@ def connect(
     """Open a session with the daemon.
 
     ``name``: shown by ``fikitctl`` (None: the program's name). ``priority``: high, normal, low, or 0
-    (highest) to 9; None: normal, or the highest that the tenant may. ``gpu``: its index, or how its UUID
-    begins (``GPU-...``); None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``: an
-    executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds for
-    the daemon's answers; None: a minute for the daemon itself, and as long as it lets an executor start
-    (``start_seconds`` of its configuration). A process that ``fikitctl submit`` started belongs to its job
-    (``$FIKIT_JOB``), and waits for a daemon that is being started anew. The job decides there: of
-    ``priority``, ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for here, and ``gpu``
-    is one of the job's. Raises UsageError, UnreachableError, RefusedError; TimeoutError where no answer comes
-    in time.
+    (highest) to 9; None: ``$FIKIT_PRIORITY``, else normal, or the highest that the tenant may. ``gpu``: its
+    index, or how its UUID begins (``GPU-...``); None for any. ``memory_limit``: bytes, 0 for the tenant's
+    own. ``isolated``: an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place.
+    ``timeout``: seconds for the daemon's answers; None: a minute for the daemon itself, and as long as it
+    lets an executor start (``start_seconds`` of its configuration). A process that ``fikitctl submit``
+    started belongs to its job (``$FIKIT_JOB``), and waits for a daemon that is being started anew. The job
+    decides there: of ``priority``, ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for
+    here, and ``gpu`` is one of the job's. Raises UsageError, UnreachableError, RefusedError; TimeoutError
+    where no answer comes in time.
     """
-    try:
-        level = None if priority is None else protocol.priority_level(str(priority))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    job = os.environ.get(JOB_VARIABLE) or None
+    level = _level(priority, job)
     named = protocol.gpu_named(gpu) if isinstance(gpu, str) else gpu
     if named is None and gpu is not None:
         raise UsageError(f"gpu={gpu!r}: neither an index nor how a UUID begins (GPU-8932f937)")
@@ -72,7 +70,6 @@ def connect(
     if timeout is not None and not 0 < timeout <= _MOST_SECONDS:
         raise UsageError(f"timeout={timeout!r}: not within 0 and {_MOST_SECONDS:g} seconds")
     shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
-    job = os.environ.get(JOB_VARIABLE) or None
     wanted = protocol.OpenSession(
         name=shown.encode(errors="replace").decode()[:200],  # a program's name may be no text
         priority=level,
@@ -98,6 +95,16 @@ def connect(
             if job is None or restarts == MOST_RESTARTS:
                 raise
         restarts += 1
+
+
+def _level(priority: str | int | None, job: str | None) -> int | None:
+    """The one to ask for; None: the daemon, or the job, decides. Raises UsageError."""
+    variable = (os.environ.get(PRIORITY_VARIABLE) or None) if priority is None and job is None else None
+    given = variable or priority
+    try:
+        return None if given is None else protocol.priority_level(str(given))
+    except ValueError as error:
+        raise UsageError(f"{PRIORITY_VARIABLE}: {error}" if variable else str(error)) from None
 
 
 def _open_session(connection: Connection, wanted: protocol.OpenSession, timeout: float | None) -> Session:

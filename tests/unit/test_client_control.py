@@ -230,6 +230,40 @@ def asked(daemon: Callable[[Answer], Path], monkeypatch: pytest.MonkeyPatch) -> 
     return ask
 
 
+def test_a_session_has_the_priority_that_its_surroundings_name(
+    asked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIKIT_PRIORITY", "low")
+    assert asked().priority == 9
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "argument", "wanted"),
+    [("low", "high", 0), ("low", 0, 0), ("", None, None), (None, None, None)],
+)
+def test_a_priority_that_is_asked_for_comes_first(
+    surroundings: str | None,
+    argument: str | int | None,
+    wanted: int | None,
+    asked: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("FIKIT_PRIORITY", raising=False)
+    if surroundings is not None:
+        monkeypatch.setenv("FIKIT_PRIORITY", surroundings)
+    assert asked(priority=argument).priority == wanted
+
+
+def test_of_a_job_the_surroundings_decide_nothing(
+    asked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIKIT_PRIORITY", "urgent")
+    with pytest.raises(fikit.UsageError, match=r"^FIKIT_PRIORITY: priority 'urgent' is none of"):
+        fikit.connect()
+    monkeypatch.setenv("FIKIT_JOB", "job-1")
+    assert asked().priority is None
+
+
 @pytest.mark.parametrize(
     ("gpu", "wanted"),
     [

@@ -6,6 +6,7 @@ import os
 import shlex
 
 import click
+from fikit.place import PRIORITY_VARIABLE
 from fikit.unmodified import variables
 
 from fikitctl.failures import refused
@@ -39,7 +40,7 @@ def env(invocation: Invocation, priority: int | None, plain: bool) -> None:
     except FileNotFoundError as error:
         raise refused(str(error), "fikitd's package is not installed whole") from None
     if priority is not None:
-        found["FIKIT_PRIORITY"] = str(priority)
+        found[PRIORITY_VARIABLE] = str(priority)
     if invocation.as_json:
         print_json(found)
         return
