@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from fikit import _channel
@@ -15,6 +16,7 @@ from fikit.streams import Stream, handle_in
 # CUfunction_attribute
 _MAX_DYNAMIC_SHARED_BYTES: Final = 8
 _NON_PORTABLE_CLUSTER: Final = 14
+_MOST: Final = (1 << 31) - 1
 _TYPE: Final = re.compile(r"(?P<kind>[iuf])(?P<bits>8|16|32|64)")
 
 Axes = int | tuple[int, ...]
@@ -90,9 +92,9 @@ class Kernel:
         ``grid``, ``block``, ``cluster``: an int or up to three; ``shared``: dynamic shared memory, bytes.
         Arguments: Memory, int, float, bool, NumPy scalars, ctypes objects, or bytes of exactly a
         parameter's size (structures). Without declared types (``Module.kernel``) the parameter's size and
-        the value's type decide: a float in 8 bytes is a double, in 4 a float. TypeError and OverflowError
-        name the argument. A kernel that fails later is reported by the next synchronising call. What a
-        kernel prints (``printf``) does not come out of this program.
+        the value's type decide: a float in 8 bytes is a double, in 4 a float. TypeError, OverflowError and
+        UsageError name the argument. A kernel that fails later is reported by the next synchronising call.
+        What a kernel prints (``printf``) does not come out of this program.
         """
         self._enqueue(arguments, grid, block, shared, stream, cooperative, cluster, True)
 
@@ -114,12 +116,15 @@ class Kernel:
         cooperative: bool, cluster: Axes | None, wait: bool,
     ) -> bool:  # fmt: skip
         handle = 0 if stream is None else handle_in(self._core, stream)
-        if cooperative or cluster is not None:
-            status = self._live().launch_attributed(
-                handle, grid, block, shared, arguments, wait, cooperative, cluster
-            )
-        else:
-            status = self._launch(handle, grid, block, shared, arguments, wait)
+        try:
+            if cooperative or cluster is not None:
+                status = self._live().launch_attributed(
+                    handle, grid, block, shared, arguments, wait, bool(cooperative), cluster
+                )
+            else:
+                status = self._launch(handle, grid, block, shared, arguments, wait)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         if status:
             if status == NOT_READY:
                 return False
@@ -128,12 +133,17 @@ class Kernel:
 
     def occupancy(self, block_threads: int, shared: int = 0) -> int:
         """Blocks of ``block_threads`` threads and ``shared`` dynamic bytes that fit on one multiprocessor."""
-        status, blocks = self._core.channel.function_occupancy(self._live().function, block_threads, shared)
+        threads, shared = index(block_threads), index(shared)
+        if not (0 <= threads <= _MOST and 0 <= shared <= _MOST):
+            raise UsageError(f"occupancy: blocks of {threads} threads with {shared} bytes")
+        status, blocks = self._core.channel.function_occupancy(self._live().function, threads, shared)
         self._core.check(status, f"occupancy of kernel {self.name}")
         return blocks
 
     def set_max_dynamic_shared(self, size: int) -> None:
         """Allow launches with up to ``size`` bytes of dynamic shared memory (needed above 48 KiB)."""
+        if not 0 <= (size := index(size)) <= _MOST:
+            raise UsageError(f"set_max_dynamic_shared: {size} bytes")
         self._set(_MAX_DYNAMIC_SHARED_BYTES, size)
 
     def allow_non_portable_cluster(self) -> None:
@@ -175,6 +185,7 @@ class Module:
         ``types`` declares its parameters: ``i8`` to ``i64``, ``u8`` to ``u64``, ``f16`` to ``f64``,
         ``pointer``, ``bytes``, or ``any``, in order.
         """
+        _check_name("kernel", name)
         kinds = None if types is None else b"".join(_kind(each) for each in types)
         if (known := self._kernels.get((name, kinds))) is not None:
             return known
@@ -184,16 +195,17 @@ class Module:
             raise UsageError(str(error)) from None
         self._core.check_made(status, f"kernel {name}", "functions")
         assert kernel is not None  # noqa: S101 - as the status says
-        for index, (declared, size) in enumerate(zip(types or (), sizes, strict=bool(types))):
+        for number, (declared, size) in enumerate(zip(types or (), sizes, strict=bool(types))):
             if (match := _TYPE.fullmatch(declared)) and int(match["bits"]) != 8 * size:
                 self._core.channel.function_forget(kernel.function)
-                raise UsageError(f"parameter {index} of kernel {name} has {size} bytes; it is no {declared}")
+                raise UsageError(f"parameter {number} of kernel {name} has {size} bytes; it is no {declared}")
         self._image.functions.append(kernel.function)
         self._kernels[name, kinds] = found = Kernel(self._core, self._image, kernel, attributes, sizes)
         return found
 
     def global_(self, name: str) -> Memory:
         """A global variable of the module. Raises CudaError (500) when there is none."""
+        _check_name("global_", name)
         status, address, size = self._core.channel.module_global(self._live(), name)
         self._core.check(status, f"global {name}")
         return Memory(self._core, address, size, part_of=self._image)
@@ -220,6 +232,11 @@ class Module:
 
     def __exit__(self, *_: object) -> None:
         self.unload()
+
+
+def _check_name(call: str, name: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{call}: {name!r} is no str")
 
 
 def _kind(declared: str) -> bytes:

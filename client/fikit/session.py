@@ -232,6 +232,10 @@ class Session:
 
     def compile_source(self, source: str, *, name: str, options: Sequence[str]) -> bytes:
         """The first half of ``compile``, which needs no answer of the session's: PTX."""
+        if not isinstance(source, str):
+            raise TypeError(f"compile: CUDA C is a str, not {type(source).__name__}")
+        if isinstance(options, str):  # which would be one option for each of its letters
+            raise TypeError(f"compile: options={options!r} is no sequence of options")
         major, minor = self.device.compute_capability
         return compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
 
@@ -256,7 +260,7 @@ class Session:
         """``stream`` without the object: its handle."""
         if not -_MOST_URGENT <= (priority := index(priority)) <= _MOST_URGENT:
             raise UsageError(f"stream: priority={priority}")
-        status, handle = self.core.channel.stream_create(non_blocking, priority)
+        status, handle = self.core.channel.stream_create(bool(non_blocking), priority)
         self.core.check_made(status, "stream", "streams")
         return handle
 

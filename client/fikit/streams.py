@@ -65,6 +65,8 @@ class Stream:
         What is enqueued later waits for it. It must not use this session. Exceptions go to
         ``sys.unraisablehook``. When the session ends first, it is never called.
         """
+        if not callable(function):
+            raise TypeError(f"add_callback: {function!r} cannot be called")
         self._core.check(self._core.channel.add_callback(self.handle, function), "Stream.add_callback")
 
     def close(self) -> None:

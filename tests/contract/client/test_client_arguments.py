@@ -93,12 +93,33 @@ def test_wrong_calls(session: fikit.Session, module: fikit.Module) -> None:
     with pytest.raises(TypeError, match="takes 0 arguments, not 1"):
         kernel.launch(1, grid=1, block=1)
     for grid in (0, -1, (), (1, 1, 1, 1), (1, 0), 2**32, "1"):
-        with pytest.raises(ValueError, match="grid"):
+        with pytest.raises(fikit.UsageError, match="grid"):
             kernel.launch(grid=grid, block=1)
     memory = session.allocate(8)
     memory.free()
-    with pytest.raises(ValueError, match="argument 3 of kernel shapes: the memory was freed"):
+    with pytest.raises(fikit.UsageError, match="argument 3 of kernel shapes: the memory was freed"):
         module.kernel("shapes").launch(1, 2, 3, memory, 1.5, 2.5, b"abcdefghijkl", grid=1, block=1)
+
+
+def test_wrong_calls_are_told_in_the_caller_s_own_words(session: fikit.Session, module: fikit.Module) -> None:
+    kernel = module.kernel("nothing")
+    wrong: Any = 5
+    for size in (-1, 1 << 40):
+        with pytest.raises(fikit.UsageError, match=f"occupancy: blocks of {size} threads"):
+            kernel.occupancy(size)
+        with pytest.raises(fikit.UsageError, match=f"set_max_dynamic_shared: {size} bytes"):
+            kernel.set_max_dynamic_shared(size)
+    for ask, told in (
+        (lambda: module.kernel(wrong), "kernel: 5 is no str"),
+        (lambda: module.global_(wrong), "global_: 5 is no str"),
+        (lambda: session.compile(wrong), "compile: CUDA C is a str, not int"),
+        (lambda: session.compile("", options="-I."), "compile: options='-I.' is no sequence"),
+        (lambda: session.default_stream.add_callback(wrong), "add_callback: 5 cannot be called"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            ask()
+    kernel.launch(grid=1, block=1, cooperative=np.bool_(True))
+    session.stream(non_blocking=np.bool_(True)).close()
 
 
 def test_launch_attributes_travel(session: fikit.Session, module: fikit.Module, records: Records) -> None:

@@ -171,7 +171,7 @@ def test_what_is_another_sessions_is_refused_by_name(session: fikit.Session, mod
             lambda: session.default_stream.wait(event),
             lambda: session.event(timing=True).elapsed(event),
         ):
-            with pytest.raises(ValueError, match="another session"):
+            with pytest.raises(fikit.UsageError, match="another session"):
                 call()
         with pytest.raises(TypeError, match=r"stream: 1 is no fikit\.Stream"):
             memory.fill(0, stream=1)  # type: ignore[arg-type]
