@@ -2,7 +2,8 @@
 
 ``FIKIT_SOCKET`` wins. Otherwise a daemon that root runs listens on ``/run/fikitd.sock``, and one that a user
 runs in the user's own runtime directory, or, where there is none, in a directory under ``/tmp`` that nobody
-else may own: whoever could make that directory first could pretend to be the daemon.
+else may own: whoever could make that directory first could pretend to be the daemon. The runtime directory is
+``XDG_RUNTIME_DIR``, or, as cron and ``sudo -u`` do not set that, the one that systemd makes at login.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ JOB_VARIABLE: Final = "FIKIT_JOB"
 PRIORITY_VARIABLE: Final = "FIKIT_PRIORITY"
 """Of the sessions of processes that belong to no job and ask for none."""
 SYSTEM_SOCKET: Final = Path("/run/fikitd.sock")
+RUNTIME_DIRECTORIES: Final = Path("/run/user")
+"""In here each user who is logged in has one, by uid."""
 
 
 class UnsafePlaceError(Exception):
@@ -30,6 +33,8 @@ def own_directory() -> Path:
         return SYSTEM_SOCKET.parent
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime)
+    if os.path.isdir(made := RUNTIME_DIRECTORIES / str(os.getuid())):
+        return made
     return Path(f"/tmp/fikitd-{os.getuid()}")  # noqa: S108 - its owner is checked
 
 

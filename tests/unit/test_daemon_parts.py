@@ -335,6 +335,11 @@ def test_place_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert places.listen_path() == tmp_path / "fikitd.sock"
     assert places.default_socket() == tmp_path / "fikitd.sock"
+    monkeypatch.setattr(places, "RUNTIME_DIRECTORIES", tmp_path)
+    (tmp_path / "12345").mkdir()
+    assert places.listen_path() == tmp_path / "fikitd.sock"
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert places.listen_path() == places.default_socket() == tmp_path / "12345" / "fikitd.sock"
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(stat.S_IRWXU | stat.S_IWOTH)
