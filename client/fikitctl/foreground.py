@@ -9,6 +9,7 @@ sigwaitinfo: nothing is lost between the start of the child and the wait for it.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ _PASSED_ON: Final = frozenset(
 )
 _WATCHED: Final = _PASSED_ON | {signal.SIGCHLD}
 _NOT_FOUND: Final = b"?"
+_NO_FORMAT: Final = "no program for this machine, nor a script that begins with #! (as in #!/bin/sh)"
+"""Shells run a script without that by themselves; who calls execve(2) does not."""
 
 
 def _ways(name: str, environment: Mapping[str, str]) -> list[str]:
@@ -49,7 +52,7 @@ def _execute(command: Sequence[str], environment: Mapping[str, str]) -> str | No
             os.execve(way, list(command), dict(environment))
         except OSError as error:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                failure = failure or error.strerror
+                failure = failure or (_NO_FORMAT if error.errno == errno.ENOEXEC else error.strerror)
             elif os.path.exists(way):  # what a script's first line names, or a program's loader
                 failure = failure or "interpreter not found"
     return failure

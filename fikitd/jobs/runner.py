@@ -266,7 +266,9 @@ def become(spec: dict[str, Any], null: int, outputs: list[Output], tell: int, no
             time.sleep(PAUSE_SECONDS)
     except OSError as error:
         why = error.strerror
-        if isinstance(error, FileNotFoundError) and is_there(subject, spec["environment"]):
+        if error.errno == errno.ENOEXEC:
+            why = "No program for this machine, nor a script that begins with #! (as in #!/bin/sh)"
+        elif isinstance(error, FileNotFoundError) and is_there(subject, spec["environment"]):
             why = "Interpreter not found"
         elif isinstance(error, FileNotFoundError):
             code = 127

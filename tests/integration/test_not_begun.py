@@ -44,6 +44,20 @@ def start(daemon: Daemon, name: str, number: int, times: int, seconds: float = 0
     return fails
 
 
+@pytest.mark.parametrize("name", ["./bare", "bare"])
+def test_a_script_without_an_interpreter_is_told_what_it_lacks(
+    daemon: Daemon, tmp_path: Path, name: str
+) -> None:
+    """A shell runs it by itself."""
+    (tmp_path / "bare").write_text("echo as a shell would\n")
+    (tmp_path / "bare").chmod(0o755)
+    client, environment = daemon.client(), {"PATH": f"{tmp_path}:/usr/bin"}
+    job = client.ask(p.Submit(command=[name], environment=environment, directory=str(tmp_path))).job
+    done = wait_for(client, job.job)
+    lacks = "No program for this machine, nor a script that begins with #! (as in #!/bin/sh)"
+    assert (done.exit_code, done.reason) == (126, f"{lacks}: {name}")
+
+
 @pytest.mark.parametrize(
     ("name", "number"),
     [

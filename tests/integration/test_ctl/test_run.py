@@ -156,6 +156,10 @@ def test_not_found_and_not_executable(admitting: Daemon, tmp_path: Path) -> None
     for name in (str(plain), "plain"):
         script = run("-e", f"PATH={tmp_path}:/usr/bin", name)
         assert (script.returncode, script.stderr) == (126, f"fikitctl: {name}: interpreter not found\n")
+    plain.write_text("echo a shell would run this\n")
+    bare = run("-e", f"PATH={tmp_path}:/usr/bin", "plain")
+    assert (bare.returncode, bare.stdout) == (126, "")
+    assert "nor a script that begins with #! (as in #!/bin/sh)" in bare.stderr
 
 
 def test_the_command_is_looked_for_where_its_own_path_says(admitting: Daemon, tmp_path: Path) -> None:
