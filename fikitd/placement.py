@@ -138,7 +138,8 @@ def place(
     wanted = [device for index, device in devices.items() if ask.gpu in (None, index)]
     if sum(claim.sessions for claim in held if claim.uid == ask.uid) >= ask.allowance.max_sessions:
         raise QuotaReached(
-            f"you have {ask.allowance.max_sessions} sessions, the most you may have", "end one first"
+            f"you have {ask.allowance.max_sessions} sessions, the most you may have",
+            "end one first, or have the tenant's max_sessions raised",
         )
     never: list[QuotaReached] = []
     later: dict[int, QuotaReached] = {}

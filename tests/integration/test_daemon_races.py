@@ -276,7 +276,8 @@ def test_jobs_that_come_at_once_are_no_more_than_a_user_may_have(stopped_daemon:
         client.send(request)
     answers = [client.receive()[1] for _ in range(5)]
     assert sorted(type(each).__name__ for each in answers) == 3 * ["Failure"] + 2 * ["Submitted"]
-    assert {each.code for each in answers if isinstance(each, p.Failure)} == {"quota"}
+    refused = {(each.code, each.hint) for each in answers if isinstance(each, p.Failure)}
+    assert refused == {("quota", "wait until one is over, or have the tenant's max_jobs raised")}
 
 
 SLOW_PROFILES = """

@@ -84,8 +84,9 @@ def test_no_room() -> None:
         place(ask(index=0), TWO, [Claim(0, 1, 0, 0, 2)], LIMITS, SERVED)
     with pytest.raises(MachineFull, match=r"^GPU 0 has 3\.50 GiB left to reserve, 5 GiB were asked for"):
         place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 9 * GIB // 2, 0, 1)], LIMITS, SERVED)
-    with pytest.raises(QuotaReached, match="3 sessions"):
+    with pytest.raises(QuotaReached, match="3 sessions") as reached:
         place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS, SERVED)
+    assert reached.value.hint == "end one first, or have the tenant's max_sessions raised"
     with pytest.raises(QuotaReached, match=r"^9 GiB are more than the 8 GiB you may have on GPU 0"):
         place(ask(9 * GIB), TWO, [], LIMITS, SERVED)
     with pytest.raises(NotFound, match="no GPU 4"):

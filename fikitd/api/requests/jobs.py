@@ -76,7 +76,10 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
     known = daemon.jobs.known.values()
     waiting = daemon.jobs.coming[peer.uid] + sum(job.uid == peer.uid and not job.over for job in known)
     if waiting >= granted.max_jobs:
-        raise QuotaReached(f"you have {waiting} jobs queued and running, the most you may have")
+        raise QuotaReached(
+            f"you have {waiting} jobs queued and running, the most you may have",
+            "wait until one is over, or have the tenant's max_jobs raised",
+        )
     asked = gpus_asked(caller, request)
     if not os.path.isabs(request.directory):
         raise InvalidRequest(f"directory {request.directory[:MOST_SHOWN]!r} is not an absolute path")
