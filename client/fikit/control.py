@@ -97,10 +97,11 @@ class Connection:
             self._socket.close()
             if isinstance(error, UnreachableError):
                 raise
-            raise UnreachableError(
-                f"no fikitd answers at {self.path}: {error.strerror or error} "
-                "(is it running? FIKIT_SOCKET names another place)"
-            ) from error
+            reason = f"no fikitd answers at {self.path}: {error.strerror or error}"
+            hint = "is it running? FIKIT_SOCKET names another place"
+            if isinstance(error, TimeoutError):  # somebody listens
+                reason, hint = str(error), "it is stopped, or hangs"
+            raise UnreachableError(f"{reason} ({hint})") from error
         except BaseException:
             self._socket.close()
             raise

@@ -55,8 +55,9 @@ def connect(
     lets an executor start (``start_seconds`` of its configuration). A process that ``fikitctl submit``
     started belongs to its job (``$FIKIT_JOB``), and waits for a daemon that is being started anew. The job
     decides there: of ``priority``, ``memory_limit`` and ``isolated`` it has the job's, whatever is asked for
-    here, and ``gpu`` is one of the job's. Raises UsageError, UnreachableError, RefusedError; TimeoutError
-    where no answer comes in time.
+    here, and ``gpu`` is one of the job's. Raises UsageError, RefusedError,
+    UnreachableError (there is no daemon, or it does not even greet in time); TimeoutError where it opens no
+    session in time.
     """
     job = os.environ.get(JOB_VARIABLE) or None
     level = _level(priority, job)

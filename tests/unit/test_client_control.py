@@ -287,6 +287,15 @@ def test_what_names_no_gpu_is_told_how_to() -> None:
             fikit.connect(gpu=gpu)
 
 
+def test_a_daemon_that_does_not_greet_is_told_to_be_stopped(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        with pytest.raises(fikit.UnreachableError) as told:
+            fikit.connect(socket=tmp_path / "s", timeout=0.05)
+    assert str(told.value).endswith("did not answer within 0.05 s (it is stopped, or hangs)")
+
+
 def test_an_executor_of_another_release_is_named(daemon: Callable[[Answer], Path]) -> None:
     def answer(peer: socket.socket, number: int, request: Any) -> None:
         files = [os.memfd_create(name, os.MFD_ALLOW_SEALING) for name in ("outbox", "inbox", "lifeline")]
