@@ -28,6 +28,7 @@ from fikitd.daemon import Daemon
 from fikitd.device import CHOICES, DeviceSpec, choose
 from fikitd.directories import Directories
 from fikitd.errors import AlreadyRunningError, ConfigurationError, DeviceUnavailableError, RequestError
+from fikitd.init import leave_pid_1
 from fikitd.keeping import feed_watchdog, keep_books
 from fikitd.log import set_up
 from fikitd.notify import notify
@@ -53,6 +54,7 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
 
     Clients find the daemon at FIKIT_SOCKET, or at the default place of its user.
     """
+    leave_pid_1()
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `start` leaves it
             signal.signal(signal.SIGINT, signal.default_int_handler)
