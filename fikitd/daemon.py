@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import trio
-from fikit.protocol import PRIORITIES, GpuRecord, OpenSession, priority_name
+from fikit.protocol import PRIORITIES, EventKind, GpuRecord, OpenSession, priority_name
 
 from fikitd import __version__
 from fikitd.configuration import Allowance, Configuration, allowance
@@ -69,7 +69,7 @@ class Daemon:
     """The drain after SIGTERM is over: executors are being stopped."""
     version: str = __version__
     started_at: float = field(default_factory=time.monotonic)
-    refusals: dict[tuple[int, str | None], float] = field(default_factory=dict)
+    refusals: dict[tuple[EventKind, int, str | None], float] = field(default_factory=dict)
     """When a user, or a job of his, was refused a session of which was told."""
 
     def __post_init__(self) -> None:
@@ -294,28 +294,36 @@ class Daemon:
         )
 
     def session_refused(self, peer: Peer, request: OpenSession, refusal: RequestError) -> None:
-        """Tell of it: an unmodified program gets an error of CUDA's, which says nothing of why.
-
-        Once in a while: a program may ask without pause, and each is a line of the log.
-        """
+        """Tell of it: an unmodified program gets an error of CUDA's, which says nothing of why."""
         job = self.jobs.find(request.job) if request.job else None
         own = job if job is not None and job.uid == peer.uid else None
         if own:
             self.jobs.note(own, f"a session was refused: {refusal.message}")
-        now, whose = trio.current_time(), (peer.uid, own.job if own else None)
+        name = own.job if own else None
+        if self._is_to_be_told("session_refused", peer.uid, name):
+            self.events.tell(
+                "session_refused",
+                uid=peer.uid,
+                tenant=peer.tenant,
+                job=name,
+                code=refusal.code,
+                reason=refusal.message,
+            )
+            self.jobs.wake()  # to write it down
+
+    def connection_refused(self, uid: int, reason: str) -> None:
+        """Tell of it: to an unmodified program it is as if a session was refused."""
+        if self._is_to_be_told("connection_refused", uid):
+            self.events.tell("connection_refused", uid=uid, reason=reason)
+
+    def _is_to_be_told(self, refusal: EventKind, uid: int, job: str | None = None) -> bool:
+        """Once in a while: a program may ask without pause, and each is a line of the log."""
+        now, what = trio.current_time(), (refusal, uid, job)
         self.refusals = {each: at for each, at in self.refusals.items() if now - at < REFUSAL_SECONDS}
-        if whose in self.refusals:
-            return
-        self.refusals[whose] = now
-        self.events.tell(
-            "session_refused",
-            uid=peer.uid,
-            tenant=peer.tenant,
-            job=whose[1],
-            code=refusal.code,
-            reason=refusal.message,
-        )
-        self.jobs.wake()  # to write it down
+        if what in self.refusals:
+            return False
+        self.refusals[what] = now
+        return True
 
     def _session_lost(self, session: Session) -> None:
         if session.job and (job := self.jobs.find(session.job)) is not None:

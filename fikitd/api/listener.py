@@ -121,7 +121,9 @@ class Listener:
         user = self._users.setdefault(uid, User())
         if user.connections >= settings.max_connections_per_user:
             limit = settings.max_connections_per_user
-            await refuse(stream, user, f"user {uid} has {limit} connections, the most one may have")
+            message = f"user {uid} has {limit} connections, the most one may have"
+            self._daemon.connection_refused(uid, message)
+            await refuse(stream, user, message)
             return
         user.connections += 1
         try:

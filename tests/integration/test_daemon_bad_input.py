@@ -142,7 +142,11 @@ def test_too_many_connections(stopped_daemon: Daemon) -> None:
     stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
     daemon = stopped_daemon.start()
     kept = [daemon.client(), daemon.client()]
+    kept[1].subscribe()
     assert "2 connections" in last_words(raw(daemon)).message
+    told = kept[1].receive()[1]
+    refusal = {"reason": f"user {os.getuid()} has 2 connections, the most one may have"}
+    assert (told.kind, told.detail) == ("connection_refused", refusal)
     with pytest.raises(fikit.RefusedError, match="has 2 connections, the most one may have"):
         Connection(daemon.socket)
     kept[0].close()

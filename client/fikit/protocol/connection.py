@@ -38,6 +38,7 @@ EventKind = Literal[
     "session_priority",
     "session_outlived",
     "session_ended",
+    "connection_refused",
     "executor_started",
     "executor_silent",
     "executor_unresponsive",
