@@ -80,32 +80,60 @@ def own_state() -> Path:
         raise ConfigurationError(problem) from None
 
 
-def lock(directories: Directories, *, with_socket: bool) -> list[int]:
-    """Hold the locks for as long as this process lives. Raises AlreadyRunningError.
+class Lock:
+    """A lock that this process holds for as long as it lives."""
 
-    ``with_socket``: also that of the socket, which this process makes; one that systemd made is systemd's.
-    """
-    held = []
-    beside_socket = directories.socket.with_name(f"{directories.socket.name}.lock")
-    places = [(directories.state / "lock", "state directory")]
-    if with_socket:
-        places.append((beside_socket, "socket"))
-    places.append((directories.runtime / RUNTIME_LOCK, "runtime directory"))
-    for path, what in places:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    def __init__(self, path: Path, whose: str) -> None:
+        self._path = path
+        self._whose = whose
+        self._descriptor = -1
+
+    def take(self) -> None:
+        """Hold it, of the file that is there now. Raises AlreadyRunningError, OSError."""
+        if self._descriptor >= 0 and self._is_there():
+            return
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self._lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def _lock(self, descriptor: int) -> None:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-            used = directories.socket if path == beside_socket else path.parent
-            raise AlreadyRunningError(f"another fikitd (pid {owner}) uses the {what} {used}") from None
+            raise AlreadyRunningError(f"another fikitd (pid {owner}) uses the {self._whose}") from None
         except OSError as error:  # a file server's, where nobody keeps locks
-            raise OSError(error.errno, f"it cannot be locked: {error.strerror}", str(path)) from None
+            reason = f"it cannot be locked: {error.strerror}"
+            raise OSError(error.errno, reason, str(self._path)) from None
         pid = str(os.getpid()).encode()
         try:
             os.pwrite(descriptor, pid, 0)  # over what is there: a full disk has room for that
             os.ftruncate(descriptor, len(pid))
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        held.append(descriptor)
-    return held
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
+
+
+def state_lock(directories: Directories) -> Lock:
+    """Of the state directory."""
+    return Lock(directories.state / "lock", f"state directory {directories.state}")
+
+
+def socket_lock(directories: Directories) -> Lock:
+    """Of the socket that this process makes; one that systemd made is systemd's."""
+    path = directories.socket
+    return Lock(path.with_name(f"{path.name}.lock"), f"socket {path}")
+
+
+def runtime_lock(directories: Directories) -> Lock:
+    """Of the runtime directory."""
+    return Lock(directories.runtime / RUNTIME_LOCK, f"runtime directory {directories.runtime}")

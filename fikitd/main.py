@@ -21,7 +21,7 @@ from fikit.place import UnsafePlaceError
 
 from fikitd import __version__, configuration_files, directories, metrics
 from fikitd.api import requests as _requests  # noqa: F401  registers the handlers
-from fikitd.api.listener import Listener, make_socket, passed_sockets, place_of, remove_socket
+from fikitd.api.listener import Listener, passed_sockets, place_of
 from fikitd.clock import LoopClock
 from fikitd.configuration import Configuration
 from fikitd.daemon import Daemon
@@ -32,6 +32,7 @@ from fikitd.init import leave_pid_1
 from fikitd.keeping import feed_watchdog, keep_books
 from fikitd.log import set_up
 from fikitd.notify import notify
+from fikitd.places import OwnSocket, Runtime, keep_places
 from fikitd.signals import obey_signals
 
 START_FAILURES: Final = (
@@ -65,17 +66,18 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         places = directories.choose(configuration.daemon, place_of(passed) or socket_path)
         devices = choose(device or configuration.device.choice, configuration.device, places.runtime)
         places.make()
-        directories.lock(places, with_socket=not passed)
-        listening = passed or [make_socket(places.socket, configuration.daemon)]
-        made = None if passed else places.socket.stat()
+        directories.state_lock(places).take()
+        own = None if passed else OwnSocket(places, configuration.daemon)
+        runtime = Runtime(places)
+        listening = [own.make()] if own else passed
         try:
             port = configuration.metrics.port
             scraped = metrics.listen_http(port) if port else None
-            parts = (configuration, places, devices, listening, scraped, file)
+            parts = (configuration, places, devices, listening, own, runtime, scraped, file)
             trio.run(serve, *parts, clock=Clock())
         finally:
-            if made is not None:
-                remove_socket(places.socket, made)
+            if own is not None:
+                own.remove()
     except START_FAILURES as error:
         click.echo(f"fikitd: {told(error)}", err=True)
         sys.exit(1)
@@ -93,6 +95,8 @@ async def serve(
     places: Directories,
     devices: list[DeviceSpec],
     listening: list[socket.socket],
+    own: OwnSocket | None,
+    runtime: Runtime,
     scraped: socket.socket | None,
     file: Path | None,
 ) -> None:
@@ -112,6 +116,7 @@ async def serve(
         daemon.taken_over.set()
         nursery.start_soon(keep_books, daemon)
         nursery.start_soon(feed_watchdog, daemon)
+        nursery.start_soon(keep_places, daemon, own, runtime)
         if scraped is not None:
             nursery.start_soon(metrics.serve_http, daemon, scraped)
         gpus = ", ".join(device.name for device in devices)

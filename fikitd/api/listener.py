@@ -59,11 +59,8 @@ def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
         raise FileExistsError(errno.EEXIST, "this is no socket, and stays", str(path))
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    earlier = os.umask(0o177)
-    try:
-        listening.bind(str(path))
-    finally:
-        os.umask(earlier)
+    listening.bind(str(path))  # nobody else's to connect to by our umask
+    path.chmod(0o600)
     if os.geteuid() == 0:
         group = group_number(settings.socket_group)
         if group is not None:

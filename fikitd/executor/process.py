@@ -46,7 +46,11 @@ def listen(path: Path, daemon: int) -> socket.socket:
     Raises SetUpFailed where one may have looked before: nobody would ever ask here.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(os.fspath(path))
+    try:
+        listening.bind(os.fspath(path))
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
     path.chmod(0o600)
     listening.listen(4)
     if holder(path.with_name(RUNTIME_LOCK)) not in (None, daemon):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
-from fikitd.directories import Directories, lock
+from fikitd.directories import Directories, state_lock
 from fikitd.errors import AlreadyRunningError
 from fikitd.executor.supervisor import STOP_SECONDS
 from tests.integration.conftest import Client, Daemon, fill
@@ -25,9 +25,9 @@ from tests.integration.conftest import Client, Daemon, fill
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from fikitd.directories import Directories, lock
+from fikitd.directories import Directories, state_lock
 place = Path(sys.argv[1])
-lock(Directories(place / "sock", place, place), with_socket=True)
+state_lock(Directories(place / "sock", place, place)).take()
 child = os.fork()
 if child:
     print(child, flush=True)
@@ -60,11 +60,10 @@ def test_a_child_of_a_killed_daemon_holds_no_lock(tmp_path: Path) -> None:
         child = int(holder.stdout.readline())
         try:
             with pytest.raises(AlreadyRunningError, match=f"pid {holder.pid}"):
-                lock(places, with_socket=True)
+                state_lock(places).take()
             holder.kill()
             holder.wait(60)
-            for descriptor in lock(places, with_socket=True):
-                os.close(descriptor)
+            state_lock(places).take()
         finally:
             os.kill(child, signal.SIGKILL)
 

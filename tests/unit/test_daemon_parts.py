@@ -23,7 +23,7 @@ from trio.testing import wait_all_tasks_blocked
 from fikitd import directories, metrics
 from fikitd.configuration import Allowance, DaemonSection, DeviceSection
 from fikitd.device import ORDER, VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
-from fikitd.directories import Directories, lock
+from fikitd.directories import Directories, socket_lock, state_lock
 from fikitd.errors import (
     ConfigurationError,
     DeviceUnavailableError,
@@ -384,7 +384,7 @@ def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
     other.write_text("of somebody else")
     (tmp_path / "sock.lock").symlink_to(other)
     with pytest.raises(OSError, match=r"sock\.lock"):
-        lock(Directories(tmp_path / "sock", tmp_path, tmp_path), with_socket=True)
+        socket_lock(Directories(tmp_path / "sock", tmp_path, tmp_path)).take()
     assert other.read_text() == "of somebody else"
 
 
@@ -400,7 +400,7 @@ def test_a_lock_that_a_full_disk_refuses_is_named(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(OSError, match=str(tmp_path)):
-        lock(Directories(tmp_path / "sock", tmp_path, tmp_path), with_socket=False)
+        state_lock(Directories(tmp_path / "sock", tmp_path, tmp_path)).take()
 
 
 async def test_a_long_queue_is_not_placed_job_by_job(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""Directories that go while the daemon runs, as a user's runtime directory does when he logs out."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fikit import protocol as p
+
+from fikitd.executor.process import listen
+from tests.integration.conftest import DEADLINE_SECONDS, Daemon
+
+LOOKS_OFTEN = "import fikitd.places; fikitd.places.LOOK_SECONDS = 0.05; "
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def user(stopped_daemon: Daemon) -> Path:
+    """The directory of the socket and of the runtime directory."""
+    directory = stopped_daemon.place / "user"
+    directory.mkdir(mode=0o700)
+    stopped_daemon.socket = directory / "fikitd.sock"
+    stopped_daemon.prologue = LOOKS_OFTEN
+    stopped_daemon.start(RUNTIME_DIRECTORY=str(directory / "fikitd"))
+    return directory
+
+
+def log_out_and_in(user: Path) -> None:
+    shutil.rmtree(user)
+    user.mkdir(mode=0o700)
+
+
+def test_a_user_who_was_logged_out_finds_his_daemon(stopped_daemon: Daemon, user: Path) -> None:
+    job = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")
+    running = stopped_daemon.client().ask(job).job.job
+    for _ in range(2):
+        log_out_and_in(user)
+        until(stopped_daemon.socket.exists)
+        client = stopped_daemon.client()
+        assert client.ask(p.Show(target=running)).job.state == "running"
+    until(lambda: isinstance(client.ask(p.OpenSession(name="any")), p.SessionOpened))
+    refused = subprocess.run(
+        [*stopped_daemon.command(), "--socket", str(stopped_daemon.socket)],
+        env={**stopped_daemon.environment(), "STATE_DIRECTORY": str(stopped_daemon.place / "another")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert f"uses the socket {stopped_daemon.socket}" in refused.stderr
+
+
+def test_who_lives_knows_nobody_of_another_runtime_directory(stopped_daemon: Daemon, user: Path) -> None:
+    """Executors share memory limits and the GPU by files that are in there."""
+    before = stopped_daemon.client()
+    assert isinstance(before.ask(p.OpenSession(name="first")), p.SessionOpened)
+    (session,) = before.ask(p.ListSessions()).sessions
+    log_out_and_in(user)
+    until(stopped_daemon.socket.exists)
+    client = stopped_daemon.client()
+    assert isinstance(client.ask(p.OpenSession(name="second")), p.SessionOpened)
+    assert not (user / "fikitd").exists()
+    assert client.ask(p.OpenSession(name="third", isolated=True)).code == "unavailable"
+    client.ask(p.Kill(target=session.executor))
+    until((user / "fikitd").exists)
+    assert isinstance(client.ask(p.OpenSession(name="last", isolated=True)), p.SessionOpened)
+
+
+def test_an_executor_says_where_it_cannot_listen(tmp_path: Path) -> None:
+    place = tmp_path / "gone" / "x-1.sock"
+    with pytest.raises(FileNotFoundError) as refused:
+        listen(place, 1)
+    assert refused.value.filename == str(place)
