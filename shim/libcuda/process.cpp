@@ -1,5 +1,6 @@
 #include "process.hpp"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,9 +197,11 @@ bool Process::keep_away(uint64_t address, uint64_t bytes) {
         madvise(kept, bytes, MADV_DONTDUMP);
         return true;
     }
+    const bool taken = kept != MAP_FAILED || errno == EEXIST;  // else a limit (RLIMIT_AS)
+    const char* const why = taken ? "something of this process is there" : strerror(errno);
     if (kept != MAP_FAILED) munmap(kept, bytes);
-    call_log.say("device addresses %#llx, %llu bytes: something of this process is there",
-                 static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes));
+    call_log.say("device addresses %#llx, %llu bytes: %s", static_cast<unsigned long long>(address),
+                 static_cast<unsigned long long>(bytes), why);
     return false;
 }
 

@@ -88,3 +88,20 @@ def test_an_executor_has_nothing_where_programs_map(shared: Runner, daemon: Serv
         assert max(own) <= stack - ROOM_BYTES
         limits = Path(f"/proc/{pid}/limits").read_text()
         assert re.search(rf"Max stack size +{STACK_BYTES} ", limits), limits
+
+
+def test_a_program_of_few_addresses_is_told_of_its_limit(shared: Runner) -> None:
+    """The GPU has more than all that it may have: they were said to be taken."""
+    text = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from calls import *
+start()
+memory = done(driver.cuMemAlloc(4))
+done(driver.cuMemsetD32(memory, 7, 1))
+assert read(memory) == (7).to_bytes(4, "little")
+"""
+    status, _, said = shared(sys.executable, "-c", text, FIKIT_SHIM_LOG="-")
+    assert status == 0, said
+    assert "something of this process is there" not in said
+    assert re.search(r"device addresses 0x\w+, \d+ bytes: Cannot allocate memory", said), said
