@@ -6,6 +6,7 @@ logs in (pam_systemd(8)). His daemon would go on with nobody to reach it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from typing import Final
@@ -67,7 +68,13 @@ class Runtime:
         """Take it. Raises AlreadyRunningError, OSError."""
         self._path = places.runtime
         self._lock = runtime_lock(places)
+        self._take()
+
+    def _take(self) -> None:
         self._lock.take()
+        # As long as it is locked, what is old in there is not removed where that is done below it, as in /tmp
+        # (tmpfiles.d(5)): the files that executors share by mapping them are never written to.
+        fcntl.flock(os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
 
     def renew(self) -> bool:
         """Make it anew where it is gone; whether that was so. None may live that knows the one of before."""
@@ -75,7 +82,7 @@ class Runtime:
             if self._path.parent == own_directory():
                 daemon_directory()
             self._path.mkdir(mode=0o700)
-            self._lock.take()
+            self._take()
         except NOT_YET:
             return False
         return True

@@ -77,6 +77,19 @@ def test_who_lives_knows_nobody_of_another_runtime_directory(stopped_daemon: Dae
     assert isinstance(client.ask(p.OpenSession(name="last", isolated=True)), p.SessionOpened)
 
 
+@pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="needs systemd's")
+def test_what_is_old_is_not_removed_below_a_daemon(stopped_daemon: Daemon, user: Path) -> None:
+    """As it is in /tmp, where a user without XDG_RUNTIME_DIR has it: locks, and what executors share."""
+    rules, run = stopped_daemon.place / "rules", user / "fikitd"
+    rules.write_text(f"d {user} 0700 - - 0\n")
+    (run / "old").touch()
+    subprocess.run(["systemd-tmpfiles", "--clean", str(rules)], check=True)
+    assert (run / "old").exists()
+    stopped_daemon.stop()
+    subprocess.run(["systemd-tmpfiles", "--clean", str(rules)], check=True)
+    assert not run.exists()
+
+
 def test_an_executor_says_where_it_cannot_listen(tmp_path: Path) -> None:
     place = tmp_path / "gone" / "x-1.sock"
     with pytest.raises(FileNotFoundError) as refused:
