@@ -1,7 +1,8 @@
 """Executors: found or started when a session needs one or will, watched while they live, stopped when idle.
 
-An idle one is stopped after a while; at once when its trust domain can have no more sessions (that of an
-isolated session or job which is over), or when a GPU full of executors needs its place for another domain.
+An idle one is stopped after a while; at once when it can have no more sessions (that of an isolated session
+or job which is over, one of another release), or when a GPU full of executors needs its place for another
+domain.
 
 One task per executor (``_live``) lasts exactly as long as the process does. The daemon holds nothing that
 an executor needs, so that the daemon's end is no event to it: at start, ``adopt`` connects to every
@@ -420,7 +421,8 @@ class Supervisor:
             if attached.serves:
                 executor.idle_since = asked_at
             elif executor.idle:
-                patience = settings.idle_seconds if self._lasts(executor.domain) else 0.0
+                lasts = self._lasts(executor.domain) and not executor.foreign
+                patience = settings.idle_seconds if lasts else 0.0
                 if trio.current_time() - executor.idle_since >= patience:
                     await self._stop(executor, "idle")
 

@@ -428,19 +428,6 @@ def test_an_executor_whose_gpu_has_another_number_by_now_is_not_taken_for_that_o
     assert isinstance(later.ask(p.OpenSession(name="y")), p.SessionOpened)
 
 
-def test_an_executor_of_another_release_keeps_its_sessions_and_gets_no_more(stopped_daemon: Daemon) -> None:
-    """It need not understand how this release asks, nor the channels of its clients."""
-    client = stopped_daemon.start(FIKIT_DOUBLE_RELEASE="0.0.9").client()
-    older = client.ask(p.OpenSession(name="older")).session
-    stopped_daemon.stop(signal.SIGKILL)
-    later = stopped_daemon.start().client()
-    newer = later.ask(p.OpenSession(name="newer")).session
-    told = {each.session: each.executor for each in later.ask(p.ListSessions()).sessions}
-    assert (told.keys(), len(set(told.values()))) == ({older, newer}, 2)
-    checks = [each.detail for each in later.ask(p.Doctor()).checks if each.name == f"executor {told[older]}"]
-    assert checks[0].endswith("of another release, takes no more sessions")
-
-
 @pytest.mark.parametrize("killed", [True, False])
 def test_an_executor_that_hangs_holds_up_the_next_daemon_no_longer_than_it_is_asked(
     stopped_daemon: Daemon, killed: bool
