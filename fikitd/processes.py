@@ -42,11 +42,14 @@ class Process:
                 return None
             raise
 
-    async def wait(self) -> None:
-        """Return once it has ended; reaps it when it is our child."""
+    async def wait(self) -> int | None:
+        """Return once it has ended; the signal that did it, where it is our child, which is reaped."""
         await trio.lowlevel.wait_readable(self._pidfd)
         with suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
+            ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
+            if ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+                return ended.si_status
+        return None
 
     def send(self, number: int) -> None:
         """Send a signal; nothing when it has ended."""
@@ -65,6 +68,11 @@ class Process:
     def close(self) -> None:
         """Let go of it."""
         os.close(self._pidfd)
+
+
+def ended_by(number: int | None) -> str:
+    """What is to be told of it; by whom a signal was sent, the kernel's log says at best."""
+    return "has ended" if number is None else f"was ended by signal {number} ({signal.strsignal(number)})"
 
 
 async def spawn(command: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:

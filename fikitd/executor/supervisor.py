@@ -61,7 +61,7 @@ from fikitd.executor.supervisor_state import (
     in_the_way,
 )
 from fikitd.notify import notify
-from fikitd.processes import Process
+from fikitd.processes import Process, ended_by
 from fikitd.quote import quoted
 from fikitd.scarcity import in_thread
 from fikitd.scheduling.settings import SchedulingSection
@@ -315,9 +315,9 @@ class Supervisor:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)
                 nursery.start_soon(self._bound_log, executor)
-                await executor.process.wait()
+                number = await executor.process.wait()
                 nursery.cancel_scope.cancel()
-            executor.failure = executor.failure or "its process has ended"
+            executor.failure = executor.failure or f"its process {ended_by(number)}"
         except OSError as error:
             executor.failure = str(error)
         expected = executor.state == "stopping"

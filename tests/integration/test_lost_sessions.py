@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
+from tests.integration.end_to_end.conftest import listener
 from tests.integration.test_daemon_jobs import submit, wait_for
 
 
@@ -97,3 +99,13 @@ def test_a_session_that_its_program_ends_has_no_reason_to_tell(daemon: Daemon, c
     assert client.ask(p.Show(target=session)).session.reason == ""
     assert client.ask(p.Show(target=job)).job.reason == ""
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_what_signal_ended_its_executor_is_told(daemon: Daemon, client: Client) -> None:
+    """As the kernel's for want of memory: the executor itself could say nothing."""
+    session = client.ask(p.OpenSession(name="lost")).session
+    executor = client.ask(p.Show(target=session)).session.executor
+    os.kill(listener(daemon.place / "run" / f"{executor}.sock"), signal.SIGKILL)
+    while not (shown := client.ask(p.Show(target=session)).session).reason:
+        pass
+    assert shown.reason == f"executor {executor}: its process was ended by signal 9 (Killed)"
