@@ -325,9 +325,9 @@ class Daemon:
         self.refusals[what] = now
         return True
 
-    def _session_lost(self, session: Session) -> None:
-        if session.job and (job := self.jobs.find(session.job)) is not None:
-            self.jobs.note(job, f"{session.session} ended: {session.reason}")
+    def _session_lost(self, session: str, of: str | None, reason: str) -> None:
+        if of and (job := self.jobs.find(of)) is not None:
+            self.jobs.note(job, f"{session} ended: {reason}")
 
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""

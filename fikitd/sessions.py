@@ -62,8 +62,8 @@ class Sessions:
         self.weight_of: Callable[[Session], float] = lambda session: session.weight
         """As the configuration has it now."""
         self.on_opened: Callable[[Session], None] = lambda session: None
-        self.on_lost: Callable[[Session], None] = lambda session: None
-        """A session is over, and its program did not end it."""
+        self.on_lost: Callable[[str, str | None, str], None] = lambda session, job, reason: None
+        """A session is over, and its program did not end it: its job, why."""
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
         self.on_room: Callable[[], None] = lambda: None
@@ -104,9 +104,9 @@ class Sessions:
         await in_thread(final_accounts.keep_only, self._left, known)
         for session, note in list(self._notes.items()):
             if note.executor not in self.supervisor.executors:
-                await self._close(session, note)
+                await self._close(session, note, f"executor {note.executor} ended while no daemon ran")
 
-    async def _close(self, session: str, note: SessionNote) -> None:
+    async def _close(self, session: str, note: SessionNote, unless_told: str = "") -> None:
         ended = await in_thread(final_accounts.find, self._left, session)
         usage = note.usage if ended is None else ended.usage
         if note.uid is not None:
@@ -114,6 +114,9 @@ class Sessions:
             self._accounts.close(note.uid, note.gpu, usage, GateStatistics(), beside)
         self._forget.add(session)
         self._notes.pop(session)
+        lost = unless_told if ended is None else "" if as_usual(ended.error) else ended.reason
+        if lost:
+            self.on_lost(session, note.job, lost)
         self.on_closed(session, note.job, usage)
 
     def of(self, uid: int, gpu: int | None = None) -> list[Session]:
@@ -266,9 +269,11 @@ class Sessions:
         for session in self.within(executor):
             if session.session not in there and session.session not in attached.ending:
                 left = await in_thread(final_accounts.find, self._left, session.session)
+                reason, error = "ended while the daemon was not connected", 0
                 if left is not None:
                     session.usage, session.gate = left.usage, left.gate
-                self._over(session, "ended while the daemon was not connected", 0)
+                    reason, error = left.reason, left.error
+                self._over(session, reason, error)
         for ended, note in list(self._notes.items()):
             if note.executor == executor.executor:
                 await self._close(ended, note)
@@ -325,12 +330,12 @@ class Sessions:
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:
             self._ended.popitem(last=False)
-        as_usual = error in (0, DEINITIALIZED)
-        session.reason = "" if as_usual else reason
-        failed = {} if as_usual else {"error": error, "warning": True}
+        lost = not as_usual(error)
+        session.reason = reason if lost else ""
+        failed = {"error": error, "warning": True} if lost else {}
         self._tell("session_ended", session, reason=reason, **failed)
-        if not as_usual:
-            self.on_lost(session)
+        if lost:
+            self.on_lost(session.session, session.job, reason)
         self.on_closed(session.session, session.job, session.usage)
 
     def _tell(self, kind: EventKind, session: Session, **detail: Any) -> None:
@@ -343,3 +348,8 @@ class Sessions:
             gpu=session.executor.device.index,
             **detail,
         )
+
+
+def as_usual(error: int) -> bool:
+    """Whether a session that ended so did by its program's doing."""
+    return error in (0, DEINITIALIZED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
+from fikitd.executor import final_accounts
+from fikitd.executor.messages import SessionEnded
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import listener
 from tests.integration.test_daemon_jobs import submit, wait_for
@@ -109,3 +112,28 @@ def test_what_signal_ended_its_executor_is_told(daemon: Daemon, client: Client) 
     while not (shown := client.ask(p.Show(target=session)).session).reason:
         pass
     assert shown.reason == f"executor {executor}: its process was ended by signal 9 (Killed)"
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_job_says_what_became_of_its_session_while_no_daemon_ran(daemon: Daemon, left: bool) -> None:
+    """The executor left word of it, or was killed."""
+    client = daemon.client()
+    os.mkfifo(end := daemon.place / "end")
+    job = running(client, f"read code < {end}; exit $code")
+    session = client.ask(p.OpenSession(name="lost", job=job)).session
+    executor = client.ask(p.Show(target=session)).session.executor
+    client.pid_of(job)
+    daemon.stop(signal.SIGKILL)
+    why = f"executor {executor} ended while no daemon ran"
+    if left:
+        why = "a fault of another's"
+        ended = SessionEnded(session=session, error=700, reason=why, usage=p.Usage())
+        final_accounts.leave(daemon.place / "run", ended)
+    victim = os.pidfd_open(listener(daemon.place / "run" / f"{executor}.sock"))
+    signal.pidfd_send_signal(victim, signal.SIGKILL)
+    select.select([victim], [], [])
+    os.close(victim)
+    later = daemon.start().client()
+    assert later.ask(p.Show(target=job)).job.reason == f"{session} ended: {why}"
+    end.write_text("3\n")
+    assert wait_for(later, job).reason == f"{session} ended: {why}"
