@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 import msgspec
 from fikit.protocol import GateStatistics, KernelProfile, TraceOperation, Usage
 
 from fikitd import _core
+from fikitd.executor.host_memory import host_bytes
 from fikitd.executor.set_up import Device
 from fikitd.scheduling.settings import SchedulingSection
 
@@ -67,9 +67,7 @@ def settings_of(section: SchedulingSection) -> Any:
     settings.poll_host_ns = int(section.poll_us * 1000)
     settings.staging_bytes = section.staging_bytes
     settings.host_limit_bytes = section.pinned_limit_bytes
-    settings.host_tenant_bytes = section.host_memory_limit_bytes or (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // HOST_SHARE
-    )
+    settings.host_tenant_bytes = section.host_memory_limit_bytes or host_bytes() // HOST_SHARE
     return settings
 
 

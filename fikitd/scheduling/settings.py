@@ -83,6 +83,6 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
             ge=0,
             le=1 << 46,
             description="That and the code that they have loaded, of all sessions of a user; 0: half of the "
-            "machine's memory.",
+            "machine's memory, or of its control group's limit.",
         ),
     ] = 0
