@@ -38,7 +38,7 @@ class Directories:
     runtime: Path
 
     def make(self) -> None:
-        """Make what is missing. Blocking. Raises OSError."""
+        """Make what is missing of the state's. Blocking. Raises OSError."""
         for path in (self.socket, self.runtime / EXECUTOR_SOCKET):
             if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
                 problem = f"a socket's path can have {MOST_SOCKET_BYTES} bytes"
@@ -48,8 +48,12 @@ class Directories:
                 str(path).encode()
             except UnicodeEncodeError:  # jobs and answers are to tell it
                 raise OSError(errno.EILSEQ, "the path is not UTF-8", str(path)) from None
-        for directory in (self.state, self.state / "jobs", self.state / "logs", self.runtime):
+        for directory in (self.state, self.state / "jobs", self.state / "logs"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def make_runtime(self) -> None:
+        """Make the runtime directory, which who is refused must not. Blocking. Raises OSError."""
+        self.runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def choose(settings: DaemonSection, socket: Path | None) -> Directories:
@@ -90,7 +94,7 @@ class Lock:
 
     def take(self) -> None:
         """Hold it, of the file that is there now. Raises AlreadyRunningError, OSError."""
-        if self._descriptor >= 0 and self._is_there():
+        if self.held:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -100,9 +104,11 @@ class Lock:
             raise
         self._descriptor = descriptor
 
-    def _is_there(self) -> bool:
+    @property
+    def held(self) -> bool:
+        """Whether the file that is there is the one that was taken. Blocking."""
         try:
-            return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+            return self._descriptor >= 0 and os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
         except OSError:
             return False
 

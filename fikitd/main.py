@@ -67,6 +67,7 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         devices = choose(device or configuration.device.choice, configuration.device, places.runtime)
         places.make()
         directories.state_lock(places).take()
+        places.make_runtime()
         own = None if passed else OwnSocket(places, configuration.daemon)
         runtime = Runtime(places)
         listening = [own.make()] if own else passed

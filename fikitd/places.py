@@ -78,10 +78,12 @@ class Runtime:
 
     def renew(self) -> bool:
         """Make it anew where it is gone; whether that was so. None may live that knows the one of before."""
+        if self._lock.held:
+            return False
         try:
             if self._path.parent == own_directory():
                 daemon_directory()
-            self._path.mkdir(mode=0o700)
+            self._path.mkdir(mode=0o700, exist_ok=True)
             self._take()
         except NOT_YET:
             return False

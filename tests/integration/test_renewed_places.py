@@ -70,10 +70,14 @@ def test_who_lives_knows_nobody_of_another_runtime_directory(stopped_daemon: Dae
     until(stopped_daemon.socket.exists)
     client = stopped_daemon.client()
     assert isinstance(client.ask(p.OpenSession(name="second")), p.SessionOpened)
+    same = {**stopped_daemon.environment(), "RUNTIME_DIRECTORY": str(user / "fikitd")}
+    second = subprocess.run(stopped_daemon.command(), env=same, capture_output=True, timeout=20, check=False)
+    assert b"uses the state directory" in second.stderr
     assert not (user / "fikitd").exists()
     assert client.ask(p.OpenSession(name="third", isolated=True)).code == "unavailable"
+    (user / "fikitd").mkdir(mode=0o700)
     client.ask(p.Kill(target=session.executor))
-    until((user / "fikitd").exists)
+    until((user / "fikitd" / "daemon.lock").exists)
     assert isinstance(client.ask(p.OpenSession(name="last", isolated=True)), p.SessionOpened)
 
 
