@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from fikitd.device import DeviceSpec
 from fikitd.errors import NotFound, QuotaReached, Unavailable
 from fikitd.events import Events
-from fikitd.jobs.model import Job, State
+from fikitd.jobs.model import ELSEWHERE, UNSEEN, Job, State
 from fikitd.jobs.records import LAST_JOB, JobRecords, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of, until_ended
 from fikitd.launch import EndedAtOnce
@@ -382,6 +382,8 @@ class Jobs(JobRecords):
             if not job.foreground:
                 self._nursery.start_soon(self._processes.close, job)
             return
+        if job.foreground and job.caller == UNSEEN:
+            raise Unavailable(f"the process of {job.job} is in {ELSEWHERE}", "end it there")
         asked = replace(self.known[job.number], kill_asked=True, reason=job.reason if job.kill_asked else why)
         await self._keep_ahead(asked)
         if self._now(job).over:

@@ -22,6 +22,9 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     "killed": frozenset(),
     "lost": frozenset(),
 }
+UNSEEN: Final = 0
+"""The kernel's pid of a peer whose PID namespace is not within ours (pid_namespaces(7))."""
+ELSEWHERE: Final = "a PID namespace that the daemon does not see into"
 _MOST_DIGITS: Final = 15
 OVER: Final = frozenset(state for state, after in TRANSITIONS.items() if not after)
 

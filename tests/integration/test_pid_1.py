@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -89,3 +90,25 @@ def test_it_ends_as_the_daemon_does(daemon: Contained) -> None:
     assert daemon.process.wait(DEADLINE_SECONDS) == 128 + signal.SIGKILL
     daemon.process = None
     assert daemon.start().stop() == 0
+
+
+def test_a_process_that_it_does_not_see_is_not_said_to_be_killed(daemon: Contained) -> None:
+    """As of another container: to the daemon its pid is 0."""
+    environment = {**os.environ, "FIKIT_SOCKET": str(daemon.socket)}
+    run = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()", "run", "--"]
+    command = [*run, "sh", "-c", "echo begun; read line; exit 3"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "begun\n"
+        client = daemon.client()
+        (job,) = client.ask(p.ListJobs()).jobs
+        refused = client.ask(p.Kill(target=job.job))
+        assert (refused.code, refused.hint) == ("unavailable", "end it there")
+        assert client.ask(p.Show(target=job.job)).job.state == "running"
+        _, said = program.communicate("end\n", timeout=DEADLINE_SECONDS)
+    assert program.returncode == 3
+    assert "a PID namespace that the daemon does not see into: fikitctl kill cannot end it" in said
+    assert client.ask(p.Wait(job=job.job)).job.exit_code == 3

@@ -24,7 +24,7 @@ from fikit.protocol import (
 from fikitd.api.registry import Caller, handles
 from fikitd.errors import InvalidRequest, NotPermitted, QuotaReached, Unavailable
 from fikitd.file_watch import FileWatch
-from fikitd.jobs.model import Job
+from fikitd.jobs.model import ELSEWHERE, UNSEEN, Job
 from fikitd.placement import Ask, index_of, memory_limit, no_such_gpu
 from fikitd.process_group import child_called, depth_of, owned
 from fikitd.process_times import start_time
@@ -200,6 +200,8 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
         return Done()
     if not (job.runs or job.state == "killed") or job.pid is not None:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
+    if caller.peer.pid == UNSEEN:
+        raise InvalidRequest(f"it is in {ELSEWHERE}: fikitctl kill cannot end it")
     with trio.CancelScope(shield=True):  # the peer may be gone by now: its process ends with it
         try:
             depth = caller.foreground.get(job.number)
