@@ -1,5 +1,5 @@
-// Calls that have to wait at the head of their session: for an idle GPU, or for memory, or addresses, on
-// their way back.
+// Calls at the head of their session: what each has to wait for (an idle GPU, or memory, or addresses, on
+// their way back), and how it gets to a worker.
 #include <calls.h>
 
 #include <algorithm>
@@ -102,6 +102,76 @@ bool Core::may_allocate(Session& session) {
     if (session.waits_since == 0) session.waits_since = now_;
     if (!fits && returning && now_ - session.waits_since < patience) return false;
     session.waits_since = 0;
+    return true;
+}
+
+// An allocation from what the session has mapped already. False: it takes a worker and the driver.
+bool Core::allocate_at_once(Session& session) {
+    const std::unique_lock lock(memory_mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || session.short_of_memory || !answer_call(session, true)) return false;
+    session.head_ready = false;
+    return true;
+}
+
+// A worker could not answer the call yet: it is at the head again.
+bool Core::resume_call(Session& session) {
+    if (!session.call_again.load(std::memory_order_acquire)) return false;
+    session.call_again.store(false);
+    session.call_pending.store(false);
+    session.head_ready = true;
+    return true;
+}
+
+// What was sent before the call that is to be answered. False: there is more to read than a turn has time
+// for, since a tenant can send without end.
+bool Core::take_offered(Session& session) {
+    int looks = 16;
+    while (!session.arrived && --looks >= 0 && receive(session) > 0) {
+    }
+    if (looks < 0) return false;
+    session.offered = std::exchange(session.arrived, {});
+    return true;
+}
+
+// Hands the call at the session's head to a worker. False: it has to wait first.
+bool Core::start_call(Session& session) {
+    if (session.worker_busy.load(std::memory_order_acquire)) return false;
+    const auto& call = session.head->as<fikit_call_record>();
+    const bool allocates = call.call == fikit_call_memory_allocate;
+    // What was freed before the call is back, as far as nothing in flight uses it.
+    release_frees(session);
+    if (!may_allocate(session) || !may_bring_more(session)) return false;
+    if (allocates && allocate_at_once(session)) return true;
+    // The session's work in flight may use an array.
+    const bool destroys = call.call == fikit_call_array_destroy;
+    if (destroys && session.in_flight > 0) return false;
+    const bool links = call.call == fikit_call_link_add || call.call == fikit_call_link_complete;
+    const bool compiles = links || (call.call == fikit_call_module_load && session.compiled == nullptr);
+    const bool loads = (call.call == fikit_call_module_load && !compiles) || destroys;
+    const bool brings_file =
+        compiles || call.call == fikit_call_graph_create || call.call == fikit_call_host_register;
+    if (loads && !may_load(session)) return false;
+    if (loads) loading_.fetch_add(1);
+    if (brings_file && !take_offered(session)) return true;
+    session.worker_busy.store(true, std::memory_order_release);
+    session.call_pending.store(true, std::memory_order_release);
+    if (!loads) session.call_since = compiles ? 0 : now_;
+    session.head_ready = false;  // the head is the worker's until the call is answered
+    (compiles ? compilers_ : workers_).post([this, &session, loads, allocates] {
+        bool answered = false;
+        {
+            std::unique_lock lock(memory_mutex_, std::defer_lock);
+            if (allocates) lock.lock();
+            answered = answer_call(session, false);
+        }
+        if (loads) loading_.fetch_sub(1);
+        if (answered)
+            session.call_pending.store(false, std::memory_order_release);
+        else
+            session.call_again.store(true, std::memory_order_release);
+        session.worker_busy.store(false, std::memory_order_release);
+        kick();
+    });
     return true;
 }
 

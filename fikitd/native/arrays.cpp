@@ -2,7 +2,7 @@
 // value, which the program's kernels get, so it is the object's name to the session too; arrays go by the
 // session's own numbers. What a session has not made it cannot name. Destroying an array waits until the GPU
 // is idle and may hold launches up meanwhile (50 ms behind a kernel of 60, measured on the H200), so that is
-// treated as loading code is (calls.cpp), and put off when a session ends.
+// treated as loading code is (admit.cpp), and put off when a session ends.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

@@ -1,11 +1,9 @@
 // Answers to calls (shim/calls.h), on a worker, while the session issues nothing; an allocation that needs no
-// driver call is answered by the dispatch thread. The dispatch table is made from the list of calls: one
-// without a handler here does not compile.
+// driver call is answered by the dispatch thread (admit.cpp). The dispatch table is made from the list of
+// calls: one without a handler here does not compile.
 #include <calls.h>
-#include <fcntl.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 #include <descriptors.hpp>
 #include <utility>
@@ -385,33 +383,9 @@ class CallHandler {
     ProgramCalls program_calls_;
 };
 
-// An allocation from what the session has mapped already. False: it takes a worker and the driver.
-bool Core::allocate_at_once(Session& session) {
-    const std::unique_lock lock(memory_mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || session.short_of_memory || !CallHandler(*this, session, true).answer())
-        return false;
-    session.head_ready = false;
-    return true;
-}
-
-// A worker could not answer the call yet: it is at the head again.
-bool Core::resume_call(Session& session) {
-    if (!session.call_again.load(std::memory_order_acquire)) return false;
-    session.call_again.store(false);
-    session.call_pending.store(false);
-    session.head_ready = true;
-    return true;
-}
-
-// What was sent before the call that is to be answered. False: there is more to read than a turn has time
-// for, since a tenant can send without end.
-bool Core::take_offered(Session& session) {
-    int looks = 16;
-    while (!session.arrived && --looks >= 0 && receive(session) > 0) {
-    }
-    if (looks < 0) return false;
-    session.offered = std::exchange(session.arrived, {});
-    return true;
+// False: the call is to be made again.
+bool Core::answer_call(Session& session, bool at_once) {
+    return CallHandler(*this, session, at_once).answer();
 }
 
 CUresult Core::copy_image(Session& session, uint32_t is_offered, uint64_t offset, uint64_t size,
@@ -431,64 +405,6 @@ CUresult Core::copy_image(Session& session, uint32_t is_offered, uint64_t offset
     image.reserve(size + 1);
     image.resize(size);
     return read_memory(file.get(), offset, image) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-// Hands the call at the session's head to a worker. False: it has to wait first.
-bool Core::start_call(Session& session) {
-    if (session.worker_busy.load(std::memory_order_acquire)) return false;
-    const auto& call = session.head->as<fikit_call_record>();
-    const bool allocates = call.call == fikit_call_memory_allocate;
-    // What was freed before the call is back, as far as nothing in flight uses it.
-    release_frees(session);
-    if (!may_allocate(session) || !may_bring_more(session)) return false;
-    if (allocates && allocate_at_once(session)) return true;
-    // The session's work in flight may use an array.
-    const bool destroys = call.call == fikit_call_array_destroy;
-    if (destroys && session.in_flight > 0) return false;
-    const bool links = call.call == fikit_call_link_add || call.call == fikit_call_link_complete;
-    const bool compiles = links || (call.call == fikit_call_module_load && session.compiled == nullptr);
-    const bool loads = (call.call == fikit_call_module_load && !compiles) || destroys;
-    const bool brings_file =
-        compiles || call.call == fikit_call_graph_create || call.call == fikit_call_host_register;
-    if (loads && !may_load(session)) return false;
-    if (loads) loading_.fetch_add(1);
-    if (brings_file && !take_offered(session)) return true;
-    session.worker_busy.store(true, std::memory_order_release);
-    session.call_pending.store(true, std::memory_order_release);
-    if (!loads) session.call_since = compiles ? 0 : now_;
-    session.head_ready = false;  // the head is the worker's until the call is answered
-    (compiles ? compilers_ : workers_).post([this, &session, loads, allocates] {
-        bool answered = false;
-        {
-            std::unique_lock lock(memory_mutex_, std::defer_lock);
-            if (allocates) lock.lock();
-            answered = CallHandler(*this, session, false).answer();
-        }
-        if (loads) loading_.fetch_sub(1);
-        if (answered)
-            session.call_pending.store(false, std::memory_order_release);
-        else
-            session.call_again.store(true, std::memory_order_release);
-        session.worker_busy.store(false, std::memory_order_release);
-        kick();
-    });
-    return true;
-}
-
-// For what a program maps itself: each GPU has addresses of its own (session.hpp).
-uint64_t Core::own_place(uint64_t size, uint64_t wished) {
-#if defined(__SANITIZE_THREAD__)
-    (void)size;
-    return wished;
-#else
-    const std::lock_guard lock(memory_mutex_);
-    const uint64_t first = first_mapped + settings_.gpu % address_regions * mapped_region_bytes;
-    const uint64_t end = first + mapped_region_bytes;
-    // What is larger goes where the arenas of the last GPUs lie, which few programs use at the same time.
-    if (size > end - first) return lowest_arena;
-    if (wished >= first && wished < end && size <= end - wished) return wished;
-    return take_place(own_at_, size, first, end);
-#endif
 }
 
 uint32_t Core::name_index(const KernelName& name) {

@@ -12,7 +12,7 @@
 //   complete.cpp   marks, completions, measured durations, frees
 //   start.cpp      the core's beginning and end
 //   sessions.cpp   sessions attached, changed, ended from other threads; observe.cpp: what those may see
-//   admit.cpp      calls that have to wait first
+//   admit.cpp      calls handed to a worker, and what they have to wait for first
 //   calls.cpp      answers to calls, on the workers; program_calls.cpp, links.cpp: to those that only
 //                  unmodified programs make
 #pragma once
@@ -248,6 +248,7 @@ class Core {
     bool start_call(Session& session);
     bool resume_call(Session& session);
     bool allocate_at_once(Session& session);
+    bool answer_call(Session& session, bool at_once);
     void manage(Session& session);
     void issue(Session& session, uint8_t where);
     void decide_again(Session& session, SessionStream& stream, uint32_t handle, int32_t timer);

@@ -1,4 +1,5 @@
-// Memory of the host's that the GPU reaches: pinned for a tenant, or a tenant's own that it registers.
+// Memory of the host's that the GPU reaches: pinned for a tenant, or a tenant's own that it registers. And
+// the addresses that are the same in the tenant's process.
 #include <sys/auxv.h>
 
 #include <cstring>
@@ -91,6 +92,22 @@ uint64_t Core::pinned_place(uint64_t size) {
     // Those of several executors that one program uses should differ.
     const uint64_t first = first_pinned + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
     return take_place(pinned_at_, size, first, last_pinned);
+#endif
+}
+
+// For what a program maps itself: each GPU has addresses of its own (session.hpp).
+uint64_t Core::own_place(uint64_t size, uint64_t wished) {
+#if defined(__SANITIZE_THREAD__)
+    (void)size;
+    return wished;
+#else
+    const std::lock_guard lock(memory_mutex_);
+    const uint64_t first = first_mapped + settings_.gpu % address_regions * mapped_region_bytes;
+    const uint64_t end = first + mapped_region_bytes;
+    // What is larger goes where the arenas of the last GPUs lie, which few programs use at the same time.
+    if (size > end - first) return lowest_arena;
+    if (wished >= first && wished < end && size <= end - wished) return wished;
+    return take_place(own_at_, size, first, end);
 #endif
 }
 
