@@ -221,6 +221,7 @@ class Core {
     void end_pauses(int64_t host_time);
     int64_t high_expected(int64_t host_time) const;
     void park(int64_t host_timeout);
+    void hear(const timespec& timeout);
     void listen(Session& session);
     ssize_t receive(Session& session);
     bool reads_ring(const Session& session) const;
@@ -454,6 +455,7 @@ class Core {
     Nanoseconds now_ = 0;            // when the turn began, or something was issued since
     bool in_a_row_ = false;          // a high session was, when it was last served
     Nanoseconds whole_turn_at_ = 0;  // the latest turn that was not only for a high session
+    Nanoseconds heard_at_ = 0;       // what the descriptors have to say
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 

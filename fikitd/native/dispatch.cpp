@@ -21,6 +21,7 @@ namespace {
 
 constexpr Nanoseconds long_row = 10'000'000;  // of a high session's launches, before others get a look
 constexpr Nanoseconds turns_apart = 100'000;  // whole ones, in such a row
+constexpr Nanoseconds hear_interval = 1'000'000;
 constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
@@ -272,6 +273,8 @@ bool Core::turn() {
     for (const auto& session : sessions_)
         if (session->unmarked_steps > 0) progress |= flush_marks(*session, now, false);
     check_health(now);
+    // Somebody may always have something to do: others end all the same.
+    if (now - heard_at_ >= hear_interval) hear({});
     return progress;
 }
 
@@ -347,7 +350,7 @@ int64_t Core::high_expected(int64_t host_time) const {
     return at;
 }
 
-// Sleeps until a doorbell, a lifeline's or a process's end, a kick, or the timeout.
+// Sleeps until a descriptor has something to say, or the timeout.
 void Core::park(int64_t host_timeout) {
     bool work = posted_.load(std::memory_order_acquire);
     for (const auto& session : sessions_)
@@ -356,13 +359,18 @@ void Core::park(int64_t host_timeout) {
                              __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (const auto& session : sessions_) work |= reads_ring(*session) && session->ring.has_record();
-    std::array<epoll_event, 16> events;
-    timespec timeout{work ? 0 : host_timeout / 1'000'000'000, work ? 0 : host_timeout % 1'000'000'000};
-    const int count = wait_for_events(epoll_.get(), events, timeout);
+    hear({work ? 0 : host_timeout / 1'000'000'000, work ? 0 : host_timeout % 1'000'000'000});
     for (const auto& session : sessions_) {
         uint32_t* parked = &session->inbox_header()->parked;
         if ((*parked & 1u) != 0) __atomic_store_n(parked, *parked + 1, __ATOMIC_RELEASE);
     }
+}
+
+// A doorbell, a lifeline's or a process's end, a kick.
+void Core::hear(const timespec& timeout) {
+    std::array<epoll_event, 16> events;
+    const int count = wait_for_events(epoll_.get(), events, timeout);
+    heard_at_ = clock_.now();
     for (int i = 0; i < count; ++i) {
         const uint64_t tag = events[i].data.u64;
         if (tag == kick_tag) {

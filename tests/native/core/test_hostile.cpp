@@ -222,4 +222,19 @@ TEST(tables_do_not_grow_without_end) {
     CHECK_EQUAL(maps(), 0);
 }
 
+// A tenant that always has something for the dispatch thread keeps it from nobody's end.
+TEST(a_session_that_closes_ends_beside_a_flood) {
+    Rig rig;
+    RawTenant flood(rig, "flood");
+    Tenant other = rig.attach("other");
+    other.producer.reset();
+    std::vector<EndedSession> ended;
+    rig.turn_until([&] {
+        flood.stream_create(1);
+        return !(ended = rig.core().take_ended()).empty();
+    });
+    CHECK_EQUAL(ended.front().id, "other");
+    CHECK_EQUAL(ended.front().reason, "closed");
+}
+
 }  // namespace
