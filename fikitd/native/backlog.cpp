@@ -15,7 +15,8 @@ namespace fikit {
 namespace {
 
 constexpr Nanoseconds least_pause = 20'000, longest_pause = 500'000;  // between two looks at a word
-constexpr size_t looks_per_turn = 16;  // at blocked streams of all sessions, but for one of each
+constexpr size_t looks_per_turn = 16;   // at blocked streams of all sessions, but for one of each
+constexpr size_t scanned_at_once = 16;  // records of a backlog, in place of one of the ring's
 
 bool is_of_stream(uint16_t op) {
     return is_step(op) || op == FIKIT_OP_STREAM_CREATE || op == FIKIT_OP_STREAM_DESTROY;
@@ -26,18 +27,16 @@ bool is_blocking(const Session& session, uint32_t stream) {
     return stream != 0 && slot != nullptr && slot->blocking;
 }
 
-// Whether a stream waits for a word that `lies` where memory is to go: words are looked at for as long.
-template <class Lies>
-bool waits_for_word(const Session& session, const Lies& lies) {
-    return std::any_of(session.blocked.begin(), session.blocked.end(), [&](uint32_t stream) {
-        const Block& block = session.streams[stream]->block;
-        return block.kind == Block::Kind::word &&
-               lies(block.host != nullptr ? reinterpret_cast<uintptr_t>(block.host) : block.device);
-    });
+// Whether a stream waits for a word there, where memory is to go: words are looked at for as long.
+bool waits_for_word(const Session& session, uint64_t first, uint64_t bytes) {
+    const auto word = session.words.lower_bound(first);
+    return word != session.words.end() && *word - first < bytes;
 }
 
-bool waits_for_word(const Session& session, uint64_t first, uint64_t bytes) {
-    return waits_for_word(session, [&](uint64_t word) { return word - first < bytes; });
+// The module in a variable of which the word is, if it is in one.
+uint32_t module_of(const Session& session, CUdeviceptr word) {
+    const auto behind = session.buffers.upper_bound(word);
+    return behind == session.buffers.begin() ? Buffer::no_module : std::prev(behind)->second.module;
 }
 
 // While a call is not answered, no other thread of the tenant's can make one, and it may be one of those that
@@ -47,11 +46,7 @@ bool is_held(const Session& session, const PutOff& earlier, const Operation& cal
     if (number == fikit_call_module_unload) {
         const auto request = call.request<fikit_request_module_unload>();
         return (request.handle < FIKIT_MAX_MODULES && earlier.modules[request.handle]) ||
-               waits_for_word(session, [&](uint64_t word) {
-                   const auto behind = session.buffers.upper_bound(word);
-                   return behind != session.buffers.begin() &&
-                          std::prev(behind)->second.module == request.handle;
-               });
+               session.word_modules.has(request.handle);
     }
     if (number != fikit_call_memory_unmap) return false;
     const auto request = call.request<fikit_request_memory_unmap>();
@@ -155,9 +150,12 @@ bool Core::defer(Session& session) {
     return true;
 }
 
-// The first record that may go becomes the head. Those before it still cannot, so the next look begins there.
+// The first record that may go becomes the head. Those before it still cannot, so the next look begins there,
+// or behind those that one look takes. False: none may go.
 bool Core::take_deferred(Session& session) {
+    const size_t most = session.scanned + scanned_at_once;
     for (size_t& at = session.scanned; at < session.backlog.size(); ++at) {
+        if (at == most) return true;
         const auto& [kept, graph] = session.backlog[at];
         const Operation& operation = kept.operation();
         if (is_held(session, operation)) {
@@ -180,7 +178,12 @@ void Core::block(Session& session, SessionStream& stream, uint32_t handle, const
     if (session.blocked.empty() && session.backlog.empty()) session.put_off = {};
     stream.block = block;
     session.blocked.push_back(handle);
-    session.put_off.add_stream(handle, is_blocking(session, handle));
+    for (PutOff* const all : {&session.blocks, &session.put_off})
+        all->add_stream(handle, is_blocking(session, handle));
+    if (block.kind == Block::Kind::word) {
+        session.words.insert(block.word());
+        session.word_modules.add(block.module);
+    }
     ++blocked_;
     if (!behind) return;
     session.backlog.push_front({KeptOperation(*session.head), nullptr});
@@ -243,10 +246,12 @@ bool Core::begin_values(Session& session) {
     wait.wide = is_wide(value.operation);
     wait.flags = value.flags;
     wait.value = value.value;
-    if (value.host_buffer == 0)
+    if (value.host_buffer == 0) {
         wait.device = value.address;
-    else
+        wait.module = module_of(session, value.address);
+    } else {
         wait.host = session.pinned(value, wait.wide ? 8 : 4)->memory.data() + value.address;
+    }
     // The word counts once all that the stream did before is done.
     const CUdeviceptr gate = session.host_gate_device + handle * sizeof(HostGate);
     CUresult result = CUDA_SUCCESS;
@@ -286,7 +291,7 @@ bool Core::begin_event_wait(Session& session) {
 
 bool Core::will_record(uint32_t serial, uint32_t event) const {
     const Session* const of = find(serial);
-    return of != nullptr && of->to_record.contains(event);
+    return of != nullptr && of->to_record.has(event);
 }
 
 // At a few of the blocked streams, in turn: a look may take driver calls, and other sessions wait meanwhile.
@@ -303,6 +308,11 @@ bool Core::look_at_blocks(Session& session, size_t waiting) {
             continue;
         }
         if (session.state != Session::State::running) return true;
+        session.blocks.take_stream(handle, is_blocking(session, handle));
+        if (stream.block.kind == Block::Kind::word) {
+            session.words.extract(stream.block.word());
+            session.word_modules.take(stream.block.module);
+        }
         stream.block.kind = Block::Kind::none;
         handle = session.blocked.back();
         session.blocked.pop_back();
@@ -312,9 +322,7 @@ bool Core::look_at_blocks(Session& session, size_t waiting) {
     if (!progress) return false;
     session.rescan = true;
     session.scanned = 0;
-    session.put_off = {};
-    for (const uint32_t handle : session.blocked)
-        session.put_off.add_stream(handle, is_blocking(session, handle));
+    session.put_off = session.blocks;
     return true;
 }
 
@@ -368,12 +376,10 @@ void Core::count_record(Session& session, const Operation& operation, bool put_o
     const auto& event = operation.as<fikit_event>();
     Session* const of = event.session == 0 ? &session : find(event.session);
     if (of == nullptr) return;
-    if (put_off) {
-        ++of->to_record[event.event];
-    } else if (const auto count = of->to_record.find(event.event);
-               count != of->to_record.end() && --count->second == 0) {
-        of->to_record.erase(count);
-    }
+    if (put_off)
+        of->to_record.add(event.event);
+    else
+        of->to_record.take(event.event);
 }
 
 // The session is over.
@@ -384,6 +390,9 @@ void Core::forget_backlog(Session& session) {
     blocked_ -= static_cast<uint32_t>(session.blocked.size());
     for (const uint32_t handle : session.blocked) session.streams[handle]->block = {};
     session.blocked.clear();
+    session.blocks = {};
+    session.words.clear();
+    session.word_modules.clear();
     session.rescan = false;
 }
 

@@ -10,8 +10,7 @@ namespace fikit {
 
 struct PutOff {
     bool any = false;
-    bool legacy = false;                        // something of the legacy default stream,
-    bool blocking = false;                      // or of a stream that is ordered with it
+    uint32_t blocking = 0;                      // so much is of streams that are ordered with the legacy one
     std::bitset<FIKIT_MAX_STREAMS> streams;     // that have something put off, or are blocked
     std::bitset<FIKIT_MAX_EVENTS> to_record;    // the session's own events,
     std::bitset<FIKIT_MAX_EVENTS> to_wait_for;  // likewise
@@ -20,12 +19,17 @@ struct PutOff {
     void add_stream(uint32_t stream, bool is_blocking) {
         any = true;
         streams.set(stream);
-        legacy |= stream == 0;
-        blocking |= is_blocking;
+        blocking += is_blocking ? 1 : 0;
+    }
+    // Of which there is nothing else.
+    void take_stream(uint32_t stream, bool is_blocking) {
+        streams.reset(stream);
+        blocking -= is_blocking ? 1 : 0;
+        any = streams.any();
     }
     // Has the stream to wait for any of them?
     bool holds(uint32_t stream, bool is_blocking) const {
-        return streams[stream] || (stream == 0 ? blocking : is_blocking && legacy);
+        return streams[stream] || (stream == 0 ? blocking > 0 : is_blocking && streams[0]);
     }
 };
 

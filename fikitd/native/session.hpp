@@ -18,6 +18,7 @@
 
 #include "arena.hpp"
 #include "beside.hpp"
+#include "counts.hpp"
 #include "lanes.hpp"
 #include "modules.hpp"
 #include "pace.hpp"
@@ -89,9 +90,12 @@ struct Block {
     uint32_t flags = 0;             // of the wait
     uint64_t value = 0;             // the word's; or the host function's step
     const uint8_t* host = nullptr;  // where the word is, in pinned memory,
-    CUdeviceptr device = 0;         // or on the device
+    CUdeviceptr device = 0;         // or on the device,
+    uint32_t module = UINT32_MAX;   // maybe in a variable of this module's
     uint32_t session = 0, event = 0;
     Nanoseconds next_look = 0, pause = 0;
+
+    uint64_t word() const { return host != nullptr ? reinterpret_cast<uintptr_t>(host) : device; }
 };
 
 // Events behind steps of a stream, the oldest first.
@@ -380,10 +384,13 @@ struct Session {
     std::deque<PutOffOperation> backlog;
     std::vector<uint32_t> blocked;  // streams with a block
     size_t next_look = 0;           // at which of them
+    PutOff blocks;                  // of these streams
+    std::multiset<uint64_t> words;  // that they wait for,
+    Counts word_modules;            // and in variables of which modules those are
     bool rescan = false;  // one may be free to go; otherwise nothing is put off unless one is blocked
     size_t scanned = 0;   // so many cannot
     PutOff put_off;       // of the blocked streams, and the backlog as far as it is scanned
-    std::unordered_map<uint32_t, uint32_t> to_record;  // events whose records are in the backlog: how many
+    Counts to_record;     // events whose records are in the backlog
     bool backlog_is_full() const { return !backlog.empty() && backlog.size() >= most_deferred; }
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;

@@ -1,6 +1,7 @@
 // Tenants that misuse what they may write. At most their own session is worse off.
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
+#include <time.h>
 
 #include "raw_tenant.hpp"
 
@@ -235,6 +236,39 @@ TEST(a_session_that_closes_ends_beside_a_flood) {
     });
     CHECK_EQUAL(ended.front().id, "other");
     CHECK_EQUAL(ended.front().reason, "closed");
+}
+
+// However often this thread is interrupted.
+Nanoseconds processor_time() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+// All the streams that there are wait, all that may be put off is memory with a word in it, and one wait
+// after another is over.
+TEST(memory_that_waits_for_a_word_takes_little_of_a_turn) {
+    constexpr uint32_t streams = FIKIT_MAX_STREAMS - 1;
+    Rig rig;
+    RawTenant tenant(rig);
+    const auto put = [&](auto write) { rig.turn_until(write); };
+    const uint64_t word = tenant.allocate(8);
+    for (uint32_t stream = 1; stream < streams; ++stream) {
+        put([&] { return tenant.stream_create(stream); });
+        put([&] { return tenant.step(FIKIT_OP_HOST_FUNCTION, stream); });
+    }
+    put([&] { return tenant.stream_create(streams); });
+    put([&] { return tenant.value(streams, until(word, 1)); });
+    fikit_free free{};
+    free.record.flags = FIKIT_IN_ORDER;
+    free.address = word;
+    for (size_t i = 0; i < most_deferred; ++i) put([&] { return tenant.write(FIKIT_OP_FREE, free); });
+    rig.settle();
+    for (uint32_t stream = 1; stream < streams; ++stream) tenant.host_done(stream, 1);
+    const Nanoseconds begun = processor_time();
+    for (int i = 0; i < 100; ++i) rig.turn();
+    CHECK(processor_time() - begun < 100'000'000);
+    CHECK(!tenant.ended());
 }
 
 }  // namespace
