@@ -71,10 +71,15 @@ bool Core::may_bring_more(Session& session) {
     const bool loads = session.head->as<fikit_call_record>().call == fikit_call_module_load;
     const bool begins = loads && session.compiled == nullptr;
     if ((wanted.bytes == 0 && !begins) || wanted.bytes > limit) return true;
-    bool returning = idle_jobs_.have_much() || idle_jobs_.has(wanted.first, wanted.bytes, now_);
     const bool fits = session.host_bytes <= limit - wanted.bytes;
-    for (const PendingFree& pending : session.frees)
-        returning |= pending.host.registered && (!fits || wanted.meets(pending.host.memory));
+    const auto frees_wanted = [&] {
+        const auto& frees = session.host_frees;
+        return frees.size() > IdleJobs::most || (!fits && !frees.empty()) ||
+               std::any_of(frees.begin(), frees.end(),
+                           [&](const auto& pending) { return wanted.meets(pending.what.memory); });
+    };
+    const bool returning =
+        idle_jobs_.have_much() || idle_jobs_.has(wanted.first, wanted.bytes, now_) || frees_wanted();
     if (session.waits_since == 0) session.waits_since = now_;
     const bool nothing_can = returning && oldest_in_flight().since <= now_ - IdleJobs::held;
     if (nothing_can) session.waits_since = now_;

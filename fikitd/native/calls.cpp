@@ -135,8 +135,7 @@ class CallHandler {
         const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
         // What was freed goes once the work before has ended, and is free to be had: who wants it waits.
         std::vector<CUdeviceptr> freed;
-        for (const PendingFree& pending : session_.frees)
-            if (pending.address != 0) freed.push_back(pending.address);
+        for (const Pending<CUdeviceptr>& pending : session_.frees) freed.push_back(pending.what);
         const uint64_t returning = session_.arena->released_by(std::move(freed));
         const uint64_t limit = core_.memory_limit_of(session_);
         const uint64_t used = session_.arena->used_bytes() - returning;

@@ -65,7 +65,7 @@ bool Core::mark(Session& session, SessionStream& stream, uint32_t handle) {
 bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     if (session.unmarked_steps == 0) return false;
     force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
-            session.in_flight >= settings_.in_flight_limit || !session.frees.empty() ||
+            session.in_flight >= settings_.in_flight_limit || session.frees_memory() ||
             session.call_pending.load(std::memory_order_relaxed);
     const bool unhurried = !session.head_ready && (session.level == scheduling::highest_level ||
                                                    policy_->in_flight(now) > settings_.bounds.in_flight);
@@ -254,21 +254,24 @@ void Core::record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds meas
 // Takes back memory that nothing in flight can use any more.
 bool Core::release_frees(Session& session) {
     // A worker that ends the session has them.
-    if (session.worker_busy.load(std::memory_order_acquire) || session.frees.empty()) return false;
+    if (session.worker_busy.load(std::memory_order_acquire) || !session.frees_memory()) return false;
     uint64_t oldest = UINT64_MAX;
     for (const uint32_t handle : session.active)
         if (InFlightQueue& queue = *session.streams[handle]->queue; !queue.empty())
             oldest = std::min(oldest, queue.front().serial);
-    auto pending = session.frees.begin();
-    for (int budget = frees_per_turn; budget > 0 && pending != session.frees.end() && pending->fence < oldest;
-         --budget, ++pending) {
-        if (pending->address != 0) session.arena->release(pending->address, now_);
-        if (!pending->host.registered) continue;
-        session.host_bytes -= pending->host.memory.size();
-        unregister_when_idle(std::move(pending->host.memory));
-    }
-    if (pending == session.frees.begin()) return false;
-    session.frees.erase(session.frees.begin(), pending);
+    int budget = frees_per_turn;
+    const auto take_back = [&](auto& frees, const auto& give_back) {
+        for (; budget > 0 && !frees.empty() && frees.front().fence < oldest; --budget) {
+            give_back(frees.front().what);
+            frees.pop_front();
+        }
+    };
+    take_back(session.frees, [&](CUdeviceptr address) { session.arena->release(address, now_); });
+    take_back(session.host_frees, [&](PinnedBuffer& buffer) {
+        session.host_bytes -= buffer.memory.size();
+        unregister_when_idle(std::move(buffer.memory));
+    });
+    if (budget == frees_per_turn) return false;
     account_memory(session);
     return true;
 }

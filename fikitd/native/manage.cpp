@@ -38,14 +38,14 @@ void Core::manage(Session& session) {
                 break;
             }
             session.buffers.erase(buffer);
-            session.frees.push_back({address, {}, session.steps_issued});
+            session.frees.push_back({address, session.steps_issued});
             break;
         }
         case FIKIT_OP_HOST_FREE: {
             const auto handle = static_cast<uint32_t>(session.head->as<fikit_free>().address);
             PinnedBuffer buffer = unpin(session, handle);
             if (buffer.registered)
-                session.frees.push_back({0, std::move(buffer), session.steps_issued});
+                session.host_frees.push_back({std::move(buffer), session.steps_issued});
             else
                 refuse(session, CUDA_ERROR_INVALID_VALUE, "free: no such host buffer");
             break;

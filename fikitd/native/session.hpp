@@ -291,10 +291,10 @@ struct PinnedBuffer {
     bool registered = false;
 };
 
-// Memory on its way back: released once every step up to `fence` has completed.
-struct PendingFree {
-    CUdeviceptr address = 0;
-    PinnedBuffer host;  // or a pinned buffer
+// Memory on its way back, an allocation's or pinned: released once every step up to `fence` has completed.
+template <class Memory>
+struct Pending {
+    Memory what;
     uint64_t fence = 0;
 };
 
@@ -413,7 +413,9 @@ struct Session {
     std::map<CUdeviceptr, OwnMapping> mappings;        // (worker)
     std::unordered_map<uint32_t, OwnMemory> memories;  // (worker)
     std::unique_ptr<Arena> arena;
-    std::deque<PendingFree> frees;
+    std::deque<Pending<CUdeviceptr>> frees;
+    std::deque<Pending<PinnedBuffer>> host_frees;
+    bool frees_memory() const { return !frees.empty() || !host_frees.empty(); }
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 

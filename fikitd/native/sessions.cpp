@@ -173,8 +173,9 @@ void Core::forget_descriptors(Session& session) {
 
 // Frees all that a session held. Nothing of it is in flight.
 void Core::release(Session& session) {
-    for (PendingFree& pending : session.frees)
-        if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
+    for (Pending<PinnedBuffer>& pending : session.host_frees)
+        unregister_when_idle(std::move(pending.what.memory));
+    session.host_frees.clear();
     session.frees.clear();
     session.head_graph.reset();
     session.graphs.clear();

@@ -271,4 +271,34 @@ TEST(memory_that_waits_for_a_word_takes_little_of_a_turn) {
     CHECK(!tenant.ended());
 }
 
+// However much memory is on its way back, a call that waits for some of it is looked at in each turn.
+TEST(much_memory_on_its_way_back_takes_little_of_a_turn) {
+    constexpr uint32_t many = 100'000;
+    Rig rig;
+    RawTenant tenant(rig);
+    std::vector<uint64_t> all;
+    for (uint32_t i = 0; i < many; ++i) all.push_back(tenant.allocate(1));
+    register_file(tenant, 1, FIKIT_PAGE);
+    hold_all(rig);
+    fikit_fill fill{};
+    fill.device = all.front();
+    fill.count = fill.width = 1;
+    CHECK(tenant.write(FIKIT_OP_FILL, fill));
+    fikit_free free{};
+    for (const uint64_t address : all) {
+        free.address = address;
+        rig.turn_until([&] { return tenant.write(FIKIT_OP_FREE, free); });
+    }
+    free.address = 1;
+    rig.turn_until([&] { return tenant.write(FIKIT_OP_HOST_FREE, free); });
+    CHECK(
+        tenant.ask(fikit_call_host_allocate, fikit_request_host_allocate{2, 0, Settings{}.host_limit_bytes}));
+    rig.turn_until([&] { return tenant.is_read(); });
+    const Nanoseconds begun = processor_time();
+    for (int i = 0; i < 100; ++i) rig.turn();
+    CHECK(processor_time() - begun < 20'000'000);
+    CHECK_EQUAL(tenant.answered(), many + 1);
+    release_all(rig);
+}
+
 }  // namespace
