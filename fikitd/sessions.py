@@ -67,7 +67,7 @@ class Sessions:
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
         self.on_room: Callable[[], None] = lambda: None
-        """An executor has ended: another one may be started. Or one serves: jobs may have waited for it."""
+        """A session or an executor has ended, or one serves: jobs may have waited for it."""
         self.on_serving: list[Callable[[Executor], Awaitable[None]]] = []
         self.on_stopping: list[Callable[[Executor], Awaitable[None]]] = []
 
@@ -118,6 +118,7 @@ class Sessions:
         if lost:
             self.on_lost(session, note.job, lost)
         self.on_closed(session, note.job, usage)
+        self.on_room()
 
     def of(self, uid: int, gpu: int | None = None) -> list[Session]:
         """A tenant's living sessions, on all GPUs or on one."""
@@ -337,6 +338,7 @@ class Sessions:
         if lost:
             self.on_lost(session.session, session.job, reason)
         self.on_closed(session.session, session.job, session.usage)
+        self.on_room()
 
     def _tell(self, kind: EventKind, session: Session, **detail: Any) -> None:
         self._events.tell(

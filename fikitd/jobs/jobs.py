@@ -11,45 +11,41 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, Final
 
 import trio
 from fikit.place import JOB_VARIABLE
-from fikit.protocol import EventKind, Usage
+from fikit.protocol import EventKind
 from msgspec.structs import replace
 
 from fikitd.device import DeviceSpec
 from fikitd.errors import NotFound, QuotaReached, Unavailable
 from fikitd.events import Events
+from fikitd.jobs.job_sessions import JobSessions
 from fikitd.jobs.model import ELSEWHERE, UNSEEN, Job, State
-from fikitd.jobs.records import LAST_JOB, JobRecords, saving
+from fikitd.jobs.records import LAST_JOB, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of, until_ended
 from fikitd.launch import EndedAtOnce
 from fikitd.placement import places_for
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.scarcity import patiently
-from fikitd.session import Session
 from fikitd.sessions import Sessions
 from fikitd.store import Store
-from fikitd.tenants.accounts import closed, whole
 
 RETRY_SECONDS: Final = 5.0
 LOOK_AGAIN_SECONDS: Final = 60.0
 """While jobs wait: room may be had by what nobody tells of, as on a GPU that failed."""
 CALLER_GRACE_MS: Final = 5000
-REMEMBERED_SESSIONS: Final = 4096
-"""Of a job's that are over: its record is written for each that comes or goes. More than may end between two
-times that the books are kept, so that after a crash none counts twice."""
 ASKED_BY: Final = ("caller", "caller_started", "command", "directory")
 """What tells that two foreground jobs are one that was asked for twice."""
 Placing = Callable[[Job], DeviceSpec]
 """Where a job is to run. Raises QuotaReached, NotFound."""
 
 
-class Jobs(JobRecords):
+class Jobs(JobSessions):
     """All jobs that are known."""
 
     def __init__(
@@ -60,8 +56,7 @@ class Jobs(JobRecords):
         events: Events,
         placing: Callable[[set[int]], Placing],
     ) -> None:
-        super().__init__(store, processes)
-        self._sessions = sessions
+        super().__init__(store, processes, sessions)
         self._events = events
         self._placing = placing
         self._nursery: trio.Nursery  # while run() runs, which is as long as jobs are asked for
@@ -74,10 +69,7 @@ class Jobs(JobRecords):
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
         self.on_started: Callable[[Job, DeviceSpec], None] = lambda job, device: None
-        sessions.on_opened = self._session_opened
-        sessions.on_closed = self._session_closed
         sessions.on_room = self.wake
-        sessions.conform = self._conform_new
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Admit and follow jobs; started once those of an earlier daemon are taken over."""
@@ -102,14 +94,6 @@ class Jobs(JobRecords):
     def wake(self) -> None:
         """There may be room for a job that waits."""
         self._wake.set()
-
-    def usage(self, job: Job) -> Usage:
-        """Of all its sessions so far."""
-        return whole(job.usage, [each.usage for each in self.sessions_of(job)])
-
-    def sessions_of(self, job: Job) -> list[Session]:
-        """Its living sessions."""
-        return [each for each in self._sessions.living.values() if each.job == job.job]
 
     async def submit(self, draft: Job, command: list[str], environment: dict[str, str]) -> Job:
         """Queue a job; its number is decided here. Raises Unavailable when it cannot be kept."""
@@ -423,48 +407,6 @@ class Jobs(JobRecords):
         self.unsaved.add(job.number)
         await self.settle()
 
-    async def _conform(self, job: Job) -> None:
-        """Its sessions are paused, or not, as it is. Raises Unavailable."""
-        await self._each_session(
-            job,
-            lambda session: self._sessions.set_paused(session, lambda: self._now(job).state == "paused"),
-        )
-
-    async def _each_session(self, job: Job, change: Callable[[Session], Awaitable[None]]) -> None:
-        """Change its sessions, all at once: one whose executor does not answer hinders none on another GPU.
-
-        Raises Unavailable if one was not changed, once the others are.
-        """
-        refusals: list[Unavailable] = []
-
-        async def change_one(session: Session) -> None:
-            try:
-                await change(session)
-            except Unavailable as refusal:
-                refusals.append(refusal)
-
-        async with trio.open_nursery() as nursery:
-            for session in self.sessions_of(job):
-                nursery.start_soon(change_one, session)
-        if refusals:
-            raise refusals[0]
-
-    async def _conform_new(self, session: Session) -> None:
-        """The job may have changed while the session was opened. Raises Unavailable."""
-        job = self.find(session.job) if session.job else None
-        if job is None:
-            return
-        if job.over:
-            await self._sessions.end(session, f"{job.job} is over")
-            return
-        if (session.state == "paused") != (self._now(job).state == "paused"):
-            await self._sessions.set_paused(session, lambda: self._now(job).state == "paused")
-        if session.priority != self._now(job).priority:
-            await self._sessions.set_priority(session, lambda: self._now(job).priority)
-
-    def _now(self, job: Job) -> Job:
-        return self.known.get(job.number, job)
-
     async def set_priority(self, job: Job, priority: int) -> None:
         """Of the job and all its sessions. Raises Unavailable."""
         await self._keep_ahead(replace(job, priority=priority))
@@ -477,24 +419,6 @@ class Jobs(JobRecords):
             self._tell("job_priority", job, priority=priority)
             if job.number in self._followed:
                 await self._processes.weigh(self.known[job.number])
-
-    def _session_opened(self, session: Session) -> None:
-        job = self.find(session.job) if session.job else None
-        if job is not None and session.session not in job.sessions:
-            self.keep(replace(job, sessions=(*job.sessions, session.session)))
-            self.unsaved.add(job.number)
-
-    def _session_closed(self, session: str, name: str | None, usage: Usage) -> None:
-        job = self.find(name) if name else None
-        if job is not None and session not in job.closed:
-            names = (*job.closed, session)
-            forgotten = frozenset(names[:-REMEMBERED_SESSIONS])
-            sessions = tuple(each for each in job.sessions if each not in forgotten)
-            names = names[-REMEMBERED_SESSIONS:]
-            used = closed(job.usage, usage, [each.usage for each in self.sessions_of(job)])
-            self.keep(replace(job, usage=used, sessions=sessions, closed=names))
-            self.unsaved.add(job.number)
-        self.wake()
 
     def _tell(self, kind: EventKind, job: Job, **detail: Any) -> None:
         self._events.tell(kind, uid=job.uid, tenant=job.tenant, job=job.job, gpu=job.gpu, **detail)

@@ -368,7 +368,7 @@ def test_explaining_a_job_names_its_sessions(client: Any) -> None:
 
 def test_of_a_job_s_sessions_that_are_over_the_latest_are_known(stopped_daemon: Any) -> None:
     """Its record is written for each that comes or goes, and listed whole."""
-    stopped_daemon.prologue = "import fikitd.jobs.jobs as jobs; jobs.REMEMBERED_SESSIONS = 2\n"
+    stopped_daemon.prologue = "import fikitd.jobs.job_sessions as jobs; jobs.REMEMBERED_SESSIONS = 2\n"
     stopped_daemon.start()
     client = stopped_daemon.client()
     job = client.ask(p.Submit(command=["unused"], environment={}, directory="/", foreground=True)).job.job
