@@ -443,7 +443,6 @@ void Core::advance_ending(Session& session) {
         });
     } else if (session.state == Session::State::releasing &&
                !session.worker_busy.load(std::memory_order_acquire)) {
-        for (const uint32_t handle : std::vector<uint32_t>(session.used)) retire_stream(session, handle);
         announce(session);  // with what the policy knows of it
         policy_->closed(session.index, clock_.now());
         by_index_[session.index] = nullptr;

@@ -301,4 +301,29 @@ TEST(much_memory_on_its_way_back_takes_little_of_a_turn) {
     release_all(rig);
 }
 
+// All the streams that there are, each with a step that is over.
+void use_all_streams(Rig& rig, RawTenant& tenant) {
+    for (uint32_t stream = 1; stream < FIKIT_MAX_STREAMS; ++stream) {
+        rig.turn_until([&] { return tenant.stream_create(stream); });
+        rig.turn_until([&] { return tenant.event(FIKIT_OP_EVENT_RECORD, stream, 1); });
+    }
+    rig.settle();
+}
+
+// What it leaves is large, and goes without the dispatch thread.
+TEST(the_end_of_a_session_with_many_streams_takes_little_of_a_turn) {
+    Rig rig;
+    RawTenant tenant(rig);
+    use_all_streams(rig, tenant);
+    rig.while_turning([&] { CHECK(rig.core().end("hostile", 1, "over")); });
+    Nanoseconds longest = 0;
+    rig.turn_until([&] {
+        const Nanoseconds begun = processor_time();
+        rig.turn();
+        longest = std::max(longest, processor_time() - begun);
+        return !rig.core().take_ended().empty();
+    });
+    CHECK(longest < 2'000'000);
+}
+
 }  // namespace
