@@ -165,6 +165,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
         }
         if (stream.completed == stream.issued) {
             stream.active = false;
+            session.spare_queues.push_back(std::move(stream.queue));
             --stream.lane->busy;
             session.active[i] = session.active.back();
             session.active.pop_back();
@@ -182,14 +183,15 @@ bool Core::collect(Session& session, Nanoseconds now) {
     return progress;
 }
 
-// A destroyed stream gives most of its memory back once nothing of it is in flight: a program may go through
-// all the handles there are.
+// A destroyed stream leaves little once nothing of it is in flight: a program may go through all the handles
+// there are.
 void Core::retire_stream(Session& session, uint32_t handle) {
     SessionStream& stream = *session.streams[handle];
     if (stream.active) return;
     stream.lane = nullptr;
-    stream.queue.reset();
+    stream.used = false;
     std::erase(session.used, handle);
+    session.spare_queues.resize(std::min(session.spare_queues.size(), session.used.size()));
 }
 
 void Core::complete(Session& session, SessionStream& stream, InFlight& entry, TraceRecord& trace,

@@ -28,6 +28,10 @@ inline void Core::count_step(Session& session, SessionStream& stream, uint32_t h
     if (!stream.active) {
         stream.active = true;
         stream.stands_since = now_;
+        if (session.spare_queues.empty()) [[unlikely]]
+            session.spare_queues.push_back(std::make_unique<InFlightQueue>());
+        stream.queue = std::move(session.spare_queues.back());
+        session.spare_queues.pop_back();
         session.active.push_back(handle);
         ++stream.lane->busy;
     }

@@ -1,4 +1,6 @@
 // Which lane a stream's next step goes to, and what orders it behind the steps before.
+#include <utility>
+
 #include "core.hpp"
 
 namespace fikit {
@@ -20,10 +22,7 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 // keeps to its own lanes. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
     Lane*& lane = stream.lanes[where];
-    if (stream.queue == nullptr) {
-        session.used.push_back(handle);
-        stream.queue = std::make_unique<InFlightQueue>();
-    }
+    if (!std::exchange(stream.used, true)) session.used.push_back(handle);
     const int wanted = cuda_priority(session, stream), high = greatest_priority_ + 1;
     if (lane == nullptr || lane->busy > 0 || (where == whole_gpu && lane->cuda_priority != wanted)) {
         const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];

@@ -53,7 +53,7 @@ struct alignas(64) InFlight {
 };
 static_assert(sizeof(InFlight) == 128);
 
-// A queue of fixed size: one per stream in use.
+// A queue of fixed size: one per stream with steps in flight.
 class InFlightQueue {
   public:
     static constexpr uint32_t capacity = most_in_flight;
@@ -122,6 +122,7 @@ struct alignas(64) SessionStream {
     bool blocking = true;
     bool created = false;
     bool active = false;  // listed in Session::active
+    bool used = false;    // listed in Session::used
     int priority = 0;     // as the session asked
     uint8_t where = 0;    // the place of its last step
     // By place: the whole GPU, then the partitions (scheduling::Work::partition). Those that it had last.
@@ -141,7 +142,7 @@ struct alignas(64) SessionStream {
     uint64_t reads = 0;   // how often a word on the device was looked at
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
-    std::unique_ptr<InFlightQueue> queue;  // large: there while the stream has a lane
+    std::unique_ptr<InFlightQueue> queue;  // large: there while the stream is active
 
     void await(uint64_t step) {
         awaited_last = step;
@@ -395,6 +396,7 @@ struct Session {
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
     std::vector<uint32_t> active;                                // streams with steps that have not completed
+    std::vector<std::unique_ptr<InFlightQueue>> spare_queues;    // that streams had; no more than are used
     std::vector<uint32_t> used;                                  // streams that have had a step
     std::vector<SessionEvent> events;                            // by handle, as far as used
     std::vector<SessionFunction> functions;                      // likewise (worker)

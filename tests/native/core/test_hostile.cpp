@@ -1,5 +1,6 @@
 // Tenants that misuse what they may write. At most their own session is worse off.
 #include <linux/sockios.h>
+#include <malloc.h>
 #include <sys/ioctl.h>
 #include <time.h>
 
@@ -308,6 +309,14 @@ void use_all_streams(Rig& rig, RawTenant& tenant) {
         rig.turn_until([&] { return tenant.event(FIKIT_OP_EVENT_RECORD, stream, 1); });
     }
     rig.settle();
+}
+
+TEST(streams_without_steps_in_flight_take_little_memory) {
+    Rig rig;
+    RawTenant tenant(rig);
+    const size_t before = mallinfo2().uordblks;
+    use_all_streams(rig, tenant);
+    CHECK(mallinfo2().uordblks - before < 32u << 20);
 }
 
 // What it leaves is large, and goes without the dispatch thread.
