@@ -302,6 +302,31 @@ TEST(much_memory_on_its_way_back_takes_little_of_a_turn) {
     release_all(rig);
 }
 
+// Each takes one of the process's mappings, which are all sessions'.
+TEST(pinned_memory_on_its_way_back_is_not_ever_more) {
+    constexpr uint32_t many = IdleJobs::most + 1;
+    Rig rig;
+    RawTenant tenant(rig);
+    const uint64_t device = tenant.allocate(1);
+    for (uint32_t handle = 1; handle <= many; ++handle) register_file(tenant, handle, FIKIT_PAGE);
+    hold_all(rig);
+    fikit_fill fill{};
+    fill.device = device;
+    fill.count = fill.width = 1;
+    CHECK(tenant.write(FIKIT_OP_FILL, fill));
+    fikit_free free{};
+    for (free.address = 1; free.address <= many; ++free.address)
+        rig.turn_until([&] { return tenant.write(FIKIT_OP_HOST_FREE, free); });
+    rig.turn_until([&] { return tenant.is_read(); });
+    const uint64_t answered = tenant.answered();
+    CHECK(tenant.ask(fikit_call_host_allocate, fikit_request_host_allocate{many + 1, 0, FIKIT_PAGE}));
+    rig.settle();
+    CHECK_EQUAL(tenant.answered(), answered);
+    release_all(rig);
+    rig.turn_until([&] { return tenant.answered() != answered; });
+    CHECK_EQUAL(tenant.inbox->call_status, 0);
+}
+
 // All the streams that there are, each with a step that is over.
 void use_all_streams(Rig& rig, RawTenant& tenant) {
     for (uint32_t stream = 1; stream < FIKIT_MAX_STREAMS; ++stream) {
