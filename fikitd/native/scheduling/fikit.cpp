@@ -33,9 +33,17 @@ void Fikit::discharge(unsigned session) {
         --unforeseeable_;
         return;
     }
+    const High& high = *places_[session];
     statistics_[session] = statistics(session);
-    used_ &= ~bit_of(*places_[session]);
-    surprises_.told(bit_of(*places_[session]), 0);
+    used_ &= ~bit_of(high);
+    surprises_.told(bit_of(high), 0);
+    for (uint32_t left = high.outstanding; left > 0; --left) {
+        const Sequence::Launch& launch = high.sequence->at(high.sequence->size() - left);
+        if (!high.side_by_side())
+            unfollowed_.issued(session, high.stream());
+        else if (!launch.over)
+            unfollowed_.issued(session, launch.stream);
+    }
     places_[session] = nullptr;
 }
 
@@ -43,7 +51,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (work.gated) return issued_gated(session, work, now);
     Levels::issued(session, work, now);
     High* high = high_of(session);
-    if (high == nullptr && (high = take_place(session, now)) == nullptr) return;
+    if (high == nullptr && (high = take_place(session, now)) == nullptr)
+        return unfollowed_.issued(session, work.stream);
     if (high->outstanding == 0) {
         if (now - high->end > high->patience || high->end - high->alone > notable ||
             high->sequence->may_wait()) [[unlikely]]
@@ -88,7 +97,14 @@ inline void Fikit::waited(unsigned session, High& high, bool found, Nanoseconds 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
                       Nanoseconds unfinished, Nanoseconds others) {
     Levels::completed(session, work, measured, now, unfinished, others);
-    if (work.gated) return completed_gated(session, work, now, unfinished, others);
+    if (work.gated) {
+        completed_gated(session, work, now, unfinished, others);
+        if (sessions_[session].level == highest_level) [[unlikely]]
+            begins_behind(session, work.stream, now);
+        return;
+    }
+    if (unfollowed_.completed(session, work.stream)) [[unlikely]]
+        return begins_behind(session, work.stream, now);
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     if (work.stream != high->stream()) [[unlikely]] {
@@ -137,7 +153,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
         Delays& delays = statistics_[session].delays;
         ++delays.count;
         delays.sum += late;
-        if (high.suspect < max_sessions) {
+        if (high.suspect < max_sessions && high.suspect != session) {
             Delays& caused = statistics_[high.suspect].caused;
             ++caused.count;
             caused.sum += late;

@@ -121,6 +121,7 @@
 #include "queue.hpp"
 #include "sequence.hpp"
 #include "surprises.hpp"
+#include "unfollowed.hpp"
 
 namespace fikit::scheduling {
 
@@ -187,9 +188,8 @@ class Fikit final : public Levels {
   private:
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
-    static constexpr unsigned operations = 64;  // gated ones in flight
-    static constexpr unsigned nobody = operations;
-    static constexpr uint32_t most_behind = 4;  // on a stream, after what is let be
+    static constexpr unsigned operations = 64, nobody = operations;  // gated ones in flight
+    static constexpr uint32_t most_behind = 4;                       // on a stream, after what is let be
     // What does not fit is looked at again after such a part of its length, and so long for each launch that
     // was looked ahead to, which takes 16 ns: launches of high sessions must not wait for decisions.
     static constexpr Nanoseconds looks = 64, foresees = 250, patience = 4;
@@ -375,6 +375,7 @@ class Fikit final : public Levels {
     void completed_side_by_side(unsigned session, High& high, const Work& work, Nanoseconds measured,
                                 Nanoseconds now, Nanoseconds unfinished);
     static void pass_over(High& high);
+    void begins_behind(unsigned session, uint8_t stream, Nanoseconds now);
     static void meet(High& high, uint32_t position);
     void launched_otherwise(High& high, const Work& work);
     void waited(unsigned session, High& high, bool found, Nanoseconds now);
@@ -477,6 +478,7 @@ class Fikit final : public Levels {
     Surprises surprises_;
     Interference interference_;
     Outlasted outlasted_;
+    Unfollowed unfollowed_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
     unsigned let_be_ = 0;  // in flight, not followed, and not counted (levels.hpp, stalls)

@@ -10,6 +10,7 @@ inline void Fikit::opened(unsigned session, int level, double weight, Nanosecond
     Levels::opened(session, level, weight, now);
     statistics_[session] = {};
     statistics_[session].bound = bounds_.delay_least;
+    unfollowed_.forget(session);
     guests_[session] = {};
     spared_[session] = 0;
     // It has delayed nobody, whatever the one before it of this number did.
@@ -22,9 +23,8 @@ inline void Fikit::opened(unsigned session, int level, double weight, Nanosecond
 }
 
 // Who was one too many to be predicted works: is there a place by now, or one of who has been silent for so
-// long that nobody expects it? Not behind launches of its own, whose ends would be taken for those of others.
+// long that nobody expects it?
 [[gnu::noinline]] inline Fikit::High* Fikit::take_place(unsigned session, Nanoseconds now) {
-    if (sessions_[session].in_flight > 1) return nullptr;
     constexpr unsigned all = (1u << predictors) - 1;
     for (unsigned at = 0; used_ == all && at < predictors; ++at) {
         const High& high = highs_[at];
@@ -256,7 +256,8 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
         high.lately = work.stream;
         // A kernel that runs on while so many others come and go is none of what repeats.
         if (high.outstanding > foresight) {
-            high.sequence->completed(high.sequence->size() - high.outstanding);
+            const uint32_t oldest = high.sequence->size() - high.outstanding;
+            unfollowed_.issued(high.session, high.sequence->completed(oldest).stream);
             pass_over(high);
         }
         // Nothing is remembered of the others.
@@ -277,6 +278,22 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
 inline void Fikit::pass_over(High& high) {
     const Sequence& sequence = *high.sequence;
     while (high.outstanding > 0 && sequence.at(sequence.size() - high.outstanding).over) --high.outstanding;
+}
+
+// Work of its own that is not followed is over: what it launched behind that begins then, late for nobody.
+[[gnu::noinline]] inline void Fikit::begins_behind(unsigned session, uint8_t stream, Nanoseconds now) {
+    if (high_of(session) == nullptr) return;
+    High& high = *high_of(session);
+    const bool side_by_side = high.side_by_side();
+    if (!side_by_side && stream != high.stream() && high.outstanding > 0) return;
+    const Nanoseconds end = now - high.notice;
+    if (side_by_side) {
+        Sequence::Course& own = high.sequence->courses()[stream];
+        own = {std::max(own.alone, end), std::max(own.end, end)};
+    }
+    high.end = std::max(high.end, end);
+    high.alone = std::max(high.alone, end);
+    high.sequence->begins_behind(high.outstanding, side_by_side ? stream : Sequence::any_stream, end);
 }
 
 // Streams run side by side: what is over is the oldest of its stream. All of it is late by what is last to

@@ -30,6 +30,7 @@ class Sequence {
   public:
     static constexpr uint32_t capacity = 1u << 13;  // launches remembered; longer iterations repeat unnoticed
     static constexpr uint32_t nowhere = UINT32_MAX;
+    static constexpr unsigned any_stream = streams_told_apart;
 
     // As large as a power of two: what is found by its number is found by a shift.
     struct alignas(128) Launch {
@@ -304,6 +305,20 @@ class Sequence {
         }
         alone_[stream] = end;
         busy_ = *std::max_element(alone_.begin(), alone_.end());
+    }
+    // So many are in flight, some behind what was over only then: on that stream, or all are on one.
+    void begins_behind(uint32_t outstanding, unsigned stream, Nanoseconds end) {
+        for (uint32_t each = head_ - outstanding; each != head_; ++each) {
+            Launch& launch = slot(each);
+            if (stream != any_stream && (launch.stream != stream || launch.over)) continue;
+            end = std::max(launch.at + latency, end) + launch.duration;
+            if (end <= launch.alone) return;
+            launch.alone = end;
+        }
+        if (stream == any_stream)
+            slot(head_ - 1).alone = std::max(slot(head_ - 1).alone, end);
+        else
+            busy_ = std::max(busy_, alone_[stream] = std::max(alone_[stream], end));
     }
     Nanoseconds& meets(uint32_t position) { return slot(position).meets; }
 

@@ -56,6 +56,70 @@ TEST(a_wait_is_over_though_the_next_launch_came_first) {
     }
 }
 
+// A session has work in flight as it becomes a high one, of another priority or of before that was changed.
+// It is not what it launches then, which is late by it for nobody.
+TEST(what_was_in_flight_before_is_not_what_comes_next) {
+    for (const bool gated : {false, true}) {
+        const auto policy = make_policy("fikit", with_partitions());
+        policy->opened(0, gated ? 5 : 0, 1, 0);
+        policy->opened(1, 5, 1, 0);
+        Work before = small(5 * ms), low = large();
+        const Work after = small(ms);
+        before.gated = gated;
+        low.gated = true;
+        Nanoseconds now = 100 * ms;
+        for (int number = 0; number < 3; ++number) policy->issued(0, before, now);
+        if (!gated) policy->changed(0, 5, 1, now);
+        policy->changed(0, 0, 1, now);
+        policy->issued(1, low, now);
+        for (int number = 0; number < 2; ++number) policy->issued(0, after, now);
+        policy->awaited(0, false, now);
+        for (int number = 0; number < 3; ++number) policy->completed(0, before, 0, now += 5 * ms);
+        CHECK_EQUAL(policy->statistics(0).steps, 0u);
+        for (int number = 0; number < 2; ++number) policy->completed(0, after, 0, now += ms);
+        CHECK_EQUAL(policy->statistics(0).steps, 1u);
+        CHECK_EQUAL(policy->statistics(0).delays.count, 0u);
+    }
+}
+
+// Nor is a kernel that many others came and went beside.
+TEST(what_was_left_behind_is_not_what_comes_next_on_its_stream) {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    Work high = small(5 * us);
+    Nanoseconds now = 100 * ms;
+    const auto issue = [&](uint8_t stream) {
+        high.stream = stream;
+        policy->issued(0, high, now += 10 * us);
+    };
+    issue(1);
+    for (int number = 0; number < 1100; ++number) {
+        issue(2);
+        policy->completed(0, high, 0, now + 9 * us);
+    }
+    issue(1);
+    policy->awaited(0, false, now);
+    const uint64_t steps = policy->statistics(0).steps;
+    policy->completed(0, high, 0, now += ms);
+    CHECK_EQUAL(policy->statistics(0).steps, steps);
+    policy->completed(0, high, 0, now += ms);
+    CHECK_EQUAL(policy->statistics(0).steps, steps + 1);
+}
+
+// Whoever always has work in flight is predicted, too, once there is a place.
+TEST(who_is_never_idle_is_predicted_later) {
+    constexpr unsigned ninth = 8;
+    const auto policy = make_policy("fikit", with_partitions());
+    for (unsigned session = 0; session <= ninth; ++session) policy->opened(session, 0, 1, 0);
+    Nanoseconds now = ms;
+    for (int number = 0; number < 100; ++number) {
+        if (number == 10) policy->closed(3, now);
+        policy->issued(ninth, small(5 * us), now += 10 * us);
+        if (number > 3) policy->completed(ninth, small(5 * us), 0, now);
+    }
+    CHECK(policy->statistics(ninth).predicted > 50);
+}
+
 // A service that takes 0.2 ms to answer. Who waits for a copy, or for an event, tells of it with the next
 // launch; who looks at memory that a kernel writes doesn't tell, but perhaps for what it did in the
 // beginning.
