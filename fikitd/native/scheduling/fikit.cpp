@@ -125,7 +125,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds at =
         ended(std::max(start, high->end) + launch.duration, unfinished - high->notice, latest);
     compare(session, *high, launch, at, latest, latest, high->seen);
-    if (--high->outstanding > 0) [[unlikely]]
+    // What one look saw over has begun long before: beside what was over only since then.
+    if (--high->outstanding > 0 && at >= last_over_) [[unlikely]]
         high->sequence->begins(position + 1, static_cast<uint32_t>(issued_ - runs_));
     high->end = at;
     high->alone = std::min(launch.alone, at);

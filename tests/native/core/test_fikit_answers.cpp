@@ -1,4 +1,6 @@
 // The policy `fikit` beside answers that are short, or are told of late.
+#include <memory>
+
 #include "policy_tests.hpp"
 
 using namespace fikit;
@@ -95,6 +97,43 @@ TEST(what_is_over_when_a_late_step_is_told_of_is_judged) {
     CHECK(goes_again(3000));
     CHECK(!goes_again(2000, 500 * us));
     CHECK(goes_again(2000, 1500 * us));  // that may be why they are late
+}
+
+// An answer of ten launches of 5 us, all of which are seen to be over at once. `before`: so is that, earlier.
+void answers(Policy& policy, Nanoseconds now, Nanoseconds seen, Nanoseconds measured = 0,
+             const Work* before = nullptr) {
+    Work high = small(5 * us);
+    for (high.key = 1; high.key <= 10; ++high.key)
+        policy.issued(0, high, now + static_cast<Nanoseconds>(high.key) * us);
+    policy.awaited(0, false, now + 11 * us);
+    if (before != nullptr) policy.completed(1, *before, 0, seen - 8 * us);
+    for (high.key = 1; high.key <= 10; ++high.key)
+        policy.completed(0, high, measured, seen, high.key == 10 ? seen : 0, 0);
+}
+
+std::unique_ptr<Policy> beside_answers(Nanoseconds& now, Nanoseconds take) {
+    auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    for (now = 100 * ms; now < 300 * ms; now += ms) answers(*policy, now, now + take);
+    return policy;
+}
+
+// What they took beside a kernel that was over before anyone looked is not what they take by themselves.
+TEST(what_one_look_saw_over_ran_beside_what_was_over_before) {
+    Nanoseconds now = 0;
+    const auto policy = beside_answers(now, 58 * us);
+    Work low = small(90 * us);
+    low.key = 1000;
+    low.gated = true;
+    for (const bool is_over : {true, false}) {
+        const Nanoseconds before = policy->statistics(0).delays.sum;
+        policy->issued(1, low, now);
+        answers(*policy, now, now + 108 * us, is_over ? 10 * us : 0, is_over ? &low : nullptr);
+        if (!is_over) policy->completed(1, low, 0, now + 110 * us);
+        CHECK(policy->statistics(0).delays.sum - before > 45 * us);
+        now += ms;
+    }
 }
 
 }  // namespace
