@@ -120,7 +120,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     // knows how late what is seen with more behind it is.
     const Nanoseconds start = launch.at + Sequence::latency;
     if (runs_ == 0 && last_over_ < launch.at && start > high->end && unfinished != 0)
-        high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
+        notice(*high, now - start - launch.duration - high->notice);
     const Nanoseconds latest = now - high->notice;
     const Nanoseconds at =
         ended(std::max(start, high->end) + launch.duration, unfinished - high->notice, latest);
@@ -146,6 +146,9 @@ void Fikit::held(unsigned session, Nanoseconds time) {
 void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds now) {
     if (high.side_by_side()) [[unlikely]]
         meet(high, position);
+    // Beside nothing it was late for nobody: so late it is seen.
+    if (!high.beside && high.outstanding == 0 && !high.side_by_side())
+        notice(high, high.end - high.sequence->at(position - 1).alone);
     const Nanoseconds late = high.found ? 0 : high.end - high.alone;
     if (high.graph_wait != 0) [[unlikely]]
         learn_hindrance(high, position, high.end - high.alone);

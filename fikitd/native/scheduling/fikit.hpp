@@ -205,15 +205,13 @@ class Fikit final : public Levels {
     static constexpr uint32_t least_others_steps = 8;   // between two such
     static constexpr uint32_t most_kept_free = 16;      // in a row
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
-    static constexpr Nanoseconds any_time = 1'000'000'000;
+    static constexpr Nanoseconds any_time = 1'000'000'000, told_before = 2000;
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
     static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
-    static constexpr Nanoseconds told_before = 2000;
     static constexpr Nanoseconds noise = 1000;   // by which what is seen of an end may be wrong
     static constexpr Nanoseconds tardy = 3000;   // by which a launch may come later than its gap foretells
     static constexpr uint32_t most_in_time = 3;  // in a row: once may be chance
-    static constexpr uint32_t long_row = 6;      // launches
-    static constexpr uint32_t most_unmet = 64;   // waits
+    static constexpr uint32_t long_row = 6, most_unmet = 64;  // launches; waits
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;    // launches of a high session that are looked ahead
     static constexpr unsigned at_once = 16;        // of them; then it may turn out that there is no hope
@@ -375,6 +373,7 @@ class Fikit final : public Levels {
     void completed_side_by_side(unsigned session, High& high, const Work& work, Nanoseconds measured,
                                 Nanoseconds now, Nanoseconds unfinished);
     static void pass_over(High& high);
+    static void notice(High& high, Nanoseconds later);
     void begins_behind(unsigned session, uint8_t stream, Nanoseconds now);
     static void meet(High& high, uint32_t position);
     void launched_otherwise(High& high, const Work& work);

@@ -65,6 +65,12 @@ inline void Fikit::pause_passed(High& high) {
     if (std::exchange(high.pauses, false)) static_cast<Witnessed&>(high) = high.worked;
 }
 
+// An end was seen so much later than was known to be usual; what starts is never later than `latency`.
+inline void Fikit::notice(High& high, Nanoseconds later) {
+    constexpr Nanoseconds most = 800, part = 16;
+    high.notice = std::max(-Sequence::latency, high.notice + std::clamp(later, -most, most) / part);
+}
+
 // Launches that one look saw completed, on one stream: what they took beyond what was foreseen is their
 // interference with what ran beside them. `look`: which it was; `before`: when what is before them was over.
 inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
@@ -311,7 +317,7 @@ inline void Fikit::pass_over(High& high) {
     Sequence::Course& own = sequence.courses()[launch.stream];
     const Nanoseconds start = std::max(launch.at + Sequence::latency, own.end);
     if (work.known && runs_ == 0 && last_over_ < launch.at && launch.pause > 0 && unfinished != 0)
-        high.notice += std::clamp<Nanoseconds>(now - start - launch.duration - high.notice, -800, 800) / 16;
+        notice(high, now - start - launch.duration - high.notice);
     const Nanoseconds latest = now - high.notice;
     const Nanoseconds at = ended(start + launch.duration, unfinished - high.notice, latest);
     const uint64_t look = static_cast<uint64_t>(latest) * streams_told_apart + launch.stream;

@@ -136,4 +136,19 @@ TEST(what_one_look_saw_over_ran_beside_what_was_over_before) {
     }
 }
 
+// By themselves they end sooner than the sum of what their launches take: beside others they are late by as
+// much more.
+TEST(who_answers_sooner_than_foreseen_is_late_from_then_on) {
+    Nanoseconds now = 0;
+    const auto policy = beside_answers(now, 52 * us);
+    Work low = small(90 * us);
+    low.key = 1000;
+    low.gated = true;
+    policy->issued(1, low, now);
+    answers(*policy, now, now + 67 * us);
+    policy->completed(1, low, 0, now + 95 * us);
+    const Nanoseconds late = policy->statistics(0).delays.sum;
+    CHECK(late > 13 * us && late < 17 * us);
+}
+
 }  // namespace
