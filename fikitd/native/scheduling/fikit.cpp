@@ -192,7 +192,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
 [[gnu::noinline]] void Fikit::begin_step(High& high, Nanoseconds now) {
     high.step_at = now;
     static_cast<Witnessed&>(high) = {};
-    for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
+    for (unsigned at = oldest_at(now); at < runs_; ++at) witness(high, running(at));
 }
 
 void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseconds now) {
@@ -208,7 +208,8 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     statistics.over_bound += high.spent > statistics.bound;
     if (high.rests > 0) --high.rests;
     // Beside one that outlasts it nothing is a matter of trust.
-    const bool outlasted = runs_ == 1 && high.step_issued == issued_;
+    const unsigned oldest = oldest_at(now);
+    const bool outlasted = runs_ == oldest + 1 && high.step_issued == issued_;
     if (high.spent > statistics.bound) {
         high.first_try.rests(statistics.steps, now);
         const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
@@ -226,7 +227,7 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         high.trust = std::min(most_trust, high.trust * (1.001 + 5e-6 * high.calm));
     }
     if (outlasted) {
-        const Plan& plan = running(0).plan;
+        const Plan& plan = running(oldest).plan;
         if (!outlasted_.measured(session, plan.key, plan.sms, high.spent, high.bound))
             high.first_try.found(high.spent > high.bound);
     } else if (high.spent > statistics.bound && high.outlasting != 0 && high.told != 0 &&
@@ -235,7 +236,7 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         // and what tells of no wait has steps that are guesses. What has blocks so long may be to blame.
         if (!outlasted_.measured(session, high.outlasting, high.outlasting_sms, high.spent, high.bound))
             high.first_try.found(true);
-    high.step_issued = runs_ == 1 ? issued_ : 0;
+    high.step_issued = runs_ == oldest + 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
     const bool unmeasured = high.fills && high.unmeasured > high.lasting / unmeasured_part;
     const bool unmet = std::exchange(high.unmet, false);

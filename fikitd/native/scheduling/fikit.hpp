@@ -353,6 +353,7 @@ class Fikit final : public Levels {
     // What is in flight, the oldest first.
     Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
+    unsigned oldest_at(Nanoseconds then) const;
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
     High* take_place(unsigned session, Nanoseconds now);

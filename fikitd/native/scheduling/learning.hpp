@@ -38,6 +38,14 @@ inline void Fikit::opened(unsigned session, int level, double weight, Nanosecond
     return high_of(session);
 }
 
+// The oldest gated operation in flight that is not over by then, whether anyone has seen that or not; or else
+// the latest: one mark tells of several.
+inline unsigned Fikit::oldest_at(Nanoseconds then) const {
+    unsigned at = 0;
+    while (at + 1 < runs_ && running(at).plan.end < then) ++at;
+    return at;
+}
+
 // Whose blocks were the longest meanwhile?
 inline void Fikit::suspect(High& high, const Running& running) {
     if (running.plan.block < high.suspect_block) return;
@@ -89,7 +97,10 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         high.foreseen = before;
         high.own = high.others = 0;
         high.batch = 0;
-        high.beside_run = runs_ > 0 ? first_run_ % operations : nobody;
+        high.beside_run = nobody;
+        if (runs_ > 0)
+            high.beside_run =
+                (first_run_ + oldest_at(std::max(before, launch.at + Sequence::latency))) % operations;
     }
     high.seen = at;
     ++high.batch;

@@ -151,4 +151,25 @@ TEST(who_answers_sooner_than_foreseen_is_late_from_then_on) {
     CHECK(late > 13 * us && late < 17 * us);
 }
 
+// A kernel that must be over, though nobody has seen it, is not what disturbs, but the one behind it.
+TEST(what_must_be_over_disturbs_nobody) {
+    Nanoseconds now = 0;
+    const auto policy = beside_answers(now, 58 * us);
+    Work brief = small(15 * us), lasting = small(400 * us);
+    brief.key = 1000;
+    lasting.key = 2000;
+    for (int number = 0; number < 10; ++number, now += ms) {
+        brief.gated = lasting.gated = true;
+        policy->issued(1, brief, now - 100 * us);
+        policy->issued(1, lasting, now - 100 * us);
+        answers(*policy, now, now + 108 * us);
+        policy->completed(1, brief, 0, now + 310 * us);
+        policy->completed(1, lasting, 0, now + 310 * us);
+    }
+    policy->issued(0, small(5 * us), now);
+    brief.gated = false;
+    policy->arrived(1, brief, now);
+    CHECK(policy->decide(now).verdict == Verdict::whole);
+}
+
 }  // namespace
