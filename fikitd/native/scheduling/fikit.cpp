@@ -78,9 +78,9 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
     seen_to_wait(*high);
-    const uint32_t told = std::exchange(high->told, high->sequence->size());
+    const Sequence::Position told = std::exchange(high->told, high->sequence->size());
     if (!high->sequence->waited()) waited(session, *high, found, now);
-    if (high->told != told) high->sequence->told(high->told - told);
+    if (high->told != told) high->sequence->told(static_cast<uint32_t>(high->told - told));
 }
 
 // What its program goes on with may be issued before all that it waited for is seen to be over.
@@ -111,7 +111,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (high->side_by_side()) completed_side_by_side(session, *high, work, measured, now, unfinished);
         return;  // else it was left behind
     }
-    const uint32_t position = high->sequence->size() - high->outstanding;
+    const Sequence::Position position = high->sequence->size() - high->outstanding;
     const Sequence::Launch& launch = high->sequence->at(position);
     // Streams complete in an order of their own: what is of another key was launched elsewhere.
     if (measured > 0 && work.key == launch.key) [[unlikely]]
@@ -143,7 +143,7 @@ void Fikit::held(unsigned session, Nanoseconds time) {
 }
 
 // The session has what it waited for, the launches up to a position: what it is late by, it was delayed by.
-void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds now) {
+void Fikit::settle(unsigned session, High& high, Sequence::Position position, Nanoseconds now) {
     if (high.side_by_side()) [[unlikely]]
         meet(high, position);
     // Beside nothing it was late for nobody: so late it is seen.
@@ -195,7 +195,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     for (unsigned at = oldest_at(now); at < runs_; ++at) witness(high, running(at));
 }
 
-void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseconds now) {
+void Fikit::close_step(unsigned session, High& high, Sequence::Position position, Nanoseconds now) {
     SessionStatistics& statistics = statistics_[session];
     // Often it is told with the program's next launch, which may come much later.
     const Nanoseconds length = std::max<Nanoseconds>(0, high.end - high.step_at);

@@ -202,8 +202,7 @@ class Fikit final : public Levels {
     static constexpr double least_trust = 0.02, first_trust = 0.5, most_trust = 0.95;
     static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
-    static constexpr uint32_t least_others_steps = 8;   // between two such
-    static constexpr uint32_t most_kept_free = 16;      // in a row
+    static constexpr uint32_t least_others_steps = 8, most_kept_free = 16;  // between two such; in a row
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
     static constexpr Nanoseconds any_time = 1'000'000'000, told_before = 2000;
     // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
@@ -266,7 +265,8 @@ class Fikit final : public Levels {
         // From what its interference is learnt: the launches that one look saw completed, and what was
         // foreseen of them.
         Nanoseconds looked = 0, seen = 0, foreseen = 0, own = 0;
-        uint32_t batch = 0, compared = 0;  // compared: the last of them, where streams run side by side
+        uint32_t batch = 0;
+        Sequence::Position compared = 0;  // compared: the last of them, where streams run side by side
         unsigned beside_run = nobody;  // a place in running_: beside which they ran; it stays there for long
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
         // What one of its graphs may be delayed by: any time, or 0: it launches none.
@@ -274,29 +274,29 @@ class Fikit final : public Levels {
         float absorbs = 0;  // share that is used of the slack; 0: nobody knows when it waits
         // By how much gated work that is over delayed the graph in hand, as foreseen; what comes of the
         // foreseen.
-        uint32_t hindered = Sequence::nowhere;
+        Sequence::Position hindered = Sequence::nowhere;
         Nanoseconds hindrance = 0;
         double hindered_share = most_hindered_share / 2;
-        bool awaits = false, waits = false;    // waits: it has been seen to
-        bool polls = false;                    // so, before anyone had seen that the GPU was done
-        Nanoseconds patience = 0;              // longer pauses may be waits of which it says nothing
-        Nanoseconds guessed = 0;               // what it was late by when the GPU last had nothing of it
-        uint32_t told = 0;                     // so many launches came before it last told of a wait
-        uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
-        bool found = false;                    // nobody waited for them in the end
-        bool pauses = false;                   // gated work went since the last of its own was over
-        Witnessed worked;                      // what was beside it until then
-        Nanoseconds spent = 0;                 // delay of this step
+        bool awaits = false, waits = false;  // waits: it has been seen to
+        bool polls = false;                  // so, before anyone had seen that the GPU was done
+        Nanoseconds patience = 0;            // longer pauses may be waits of which it says nothing
+        Nanoseconds guessed = 0;             // what it was late by when the GPU last had nothing of it
+        Sequence::Position told = 0;         // so many launches came before it last told of a wait
+        Sequence::Position settles = Sequence::nowhere;  // once its launches up to here have completed
+        bool found = false;                              // nobody waited for them in the end
+        bool pauses = false;                             // gated work went since the last of its own was over
+        Witnessed worked;                                // what was beside it until then
+        Nanoseconds spent = 0;                           // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         Nanoseconds pause = 0;  // before its steps, at least
         // Launches of this step in long rows; the last ones, up to `row_end`, were in a short one, of such a
         // time.
-        uint32_t rowed = 0, row_end = 0;
+        uint32_t rowed = 0;
+        Sequence::Position row_end = 0, step_from = 0;
         Nanoseconds row = 0;
         Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is
         Nanoseconds closed_at = 0;            // the end of the step before
-        uint32_t step_from = 0;
-        bool several = false;      // waits make a step
+        bool several = false;                 // waits make a step
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
         // What this step's launches take, and those of them that were not measured at their place.
         Nanoseconds lasting = 0, unmeasured = 0;
@@ -376,7 +376,7 @@ class Fikit final : public Levels {
     static void pass_over(High& high);
     static void notice(High& high, Nanoseconds later);
     void begins_behind(unsigned session, uint8_t stream, Nanoseconds now);
-    static void meet(High& high, uint32_t position);
+    static void meet(High& high, Sequence::Position position);
     void launched_otherwise(High& high, const Work& work);
     void waited(unsigned session, High& high, bool found, Nanoseconds now);
     void begin_step(High& high, Nanoseconds now);
@@ -384,8 +384,8 @@ class Fikit final : public Levels {
     void completed_gated(unsigned session, const Work& work, Nanoseconds now, Nanoseconds unfinished,
                          Nanoseconds others);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
-    void settle(unsigned session, High& high, uint32_t position, Nanoseconds now);
-    void close_step(unsigned session, High& high, uint32_t position, Nanoseconds now);
+    void settle(unsigned session, High& high, Sequence::Position position, Nanoseconds now);
+    void close_step(unsigned session, High& high, Sequence::Position position, Nanoseconds now);
     void set_bound(High& high) const {
         const auto share = bounds_.delay_share * static_cast<double>(high.step_time + high.spared);
         high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share) + high.spared);
@@ -416,14 +416,14 @@ class Fikit final : public Levels {
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const;
     void hindered(const Plan& plan);
-    void learn_hindrance(High& high, uint32_t end, Nanoseconds late) const;
+    void learn_hindrance(High& high, Sequence::Position end, Nanoseconds late) const;
     template <bool any>
     Foreseen excess(const High& high, const Plan& plan, const Queues& others, Nanoseconds now) const;
     void queue(const Plan& plan, Nanoseconds now) const;
     Queues ahead_of(unsigned number) const;
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
-    static bool is_hopeless(const High& high, uint32_t position, Nanoseconds late);
+    static bool is_hopeless(const High& high, Sequence::Position position, Nanoseconds late);
     static bool is_silent(const High& high, Nanoseconds now, Nanoseconds until);
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,

@@ -239,7 +239,8 @@ inline bool Fikit::is_silent(const High& high, Nanoseconds now, Nanoseconds unti
 
 // Is it later behind that launch than the idle time until it waits makes good? And a quarter more: that may
 // be longer this time.
-[[gnu::noinline]] inline bool Fikit::is_hopeless(const High& high, uint32_t position, Nanoseconds late) {
+[[gnu::noinline]] inline bool Fikit::is_hopeless(const High& high, Sequence::Position position,
+                                                 Nanoseconds late) {
     return high.waits && late > 0 && late > high.sequence->slack(position) * 5 / 4;
 }
 
@@ -269,7 +270,7 @@ template <bool any>
     const bool known = sequence.known(), sure = sequence.is_sure();
     Course<any> course(*this, high, plan, others, now);
     Nanoseconds allowed = most - high.spent, worst = -high.bound;
-    uint32_t position = sequence.size() - high.outstanding;
+    Sequence::Position position = sequence.size() - high.outstanding;
     // Other high sessions' work may be before it, and nobody foresees that.
     if (high.outstanding > 0 && levels_[highest_level].in_flight > high.outstanding) [[unlikely]]
         course.overdue(sequence.at(position), now - high.notice);
@@ -336,11 +337,12 @@ template <bool any>
         const auto beside_running = [&](const Sequence::Launch& launch, Nanoseconds at) {
             if (runs_ > 0) queue.running.meets(stall(running(0).plan, launch, running(0).plan.length), at);
         };
-        for (uint32_t position = sequence.size() - high.outstanding; position < sequence.size(); ++position)
+        for (Sequence::Position position = sequence.size() - high.outstanding; position < sequence.size();
+             ++position)
             beside_running(sequence.at(position), 0);
         if (!sequence.known()) continue;
         Nanoseconds issued = sequence.last().at;
-        uint32_t position = sequence.next();
+        Sequence::Position position = sequence.next();
         for (unsigned seen = 0; seen < queued_before; ++seen, ++position) {
             if (position == sequence.size()) position -= sequence.period();
             const Sequence::Launch& launch = sequence.at(position);
@@ -371,7 +373,7 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
     const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
-    const uint32_t next = sequence.next();
+    const Sequence::Position next = sequence.next();
     const auto absorbed = static_cast<Nanoseconds>(static_cast<double>(sequence.slack(next)) * high.absorbs);
     if (late + left <= absorbed) return true;
     Nanoseconds block = plan.block > 0 ? plan.block : left;

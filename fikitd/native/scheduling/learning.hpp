@@ -131,7 +131,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const bool side_by_side = high.side_by_side();
-    uint32_t position = side_by_side ? high.compared : sequence.size() - high.outstanding - 1;
+    Sequence::Position position = side_by_side ? high.compared : sequence.size() - high.outstanding - 1;
     const uint8_t stream = sequence.at(position).stream;
     for (uint32_t left = high.batch; left > 0; --position) {
         const Sequence::Launch& launch = sequence.at(position);
@@ -146,7 +146,7 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         const bool over = high.outstanding == 0;
-        const uint32_t position = high.sequence->size() - (over ? 1 : high.outstanding);
+        const Sequence::Position position = high.sequence->size() - (over ? 1 : high.outstanding);
         const Sequence::Launch& graph = high.sequence->at(position);
         if (!graph.is_graph()) continue;
         const Nanoseconds began =
@@ -160,7 +160,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
 
 // The high session has waited for its launches up to there, and was late: if there was a graph among them, by
 // how much of what was foreseen?
-[[gnu::noinline]] inline void Fikit::learn_hindrance(High& high, uint32_t end, Nanoseconds late) const {
+[[gnu::noinline]] inline void Fikit::learn_hindrance(High& high, Sequence::Position end,
+                                                     Nanoseconds late) const {
     const Sequence::Launch& last = high.sequence->at(end - 1);
     const bool is_last = last.is_graph();
     if (!is_last &&
@@ -246,7 +247,7 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
 // had seen by then. Did that wait for it? A kernel may tell its program a little before it ends.
 [[gnu::noinline]] inline void Fikit::look_behind(High& high, Nanoseconds at) {
     Sequence& sequence = *high.sequence;
-    const uint32_t position = sequence.size() - high.outstanding, next = position + 1;
+    const Sequence::Position position = sequence.size() - high.outstanding, next = position + 1;
     const Sequence::Launch &launch = sequence.at(position), &follower = sequence.at(next);
     const Nanoseconds late = at - launch.alone;
     if (late < notable || follower.at < at - told_before) return;
@@ -273,7 +274,7 @@ inline bool Fikit::shows_wait(unsigned session, High& high, const Work& work, Na
         high.lately = work.stream;
         // A kernel that runs on while so many others come and go is none of what repeats.
         if (high.outstanding > foresight) {
-            const uint32_t oldest = high.sequence->size() - high.outstanding;
+            const Sequence::Position oldest = high.sequence->size() - high.outstanding;
             unfollowed_.issued(high.session, high.sequence->completed(oldest).stream);
             pass_over(high);
         }
@@ -319,8 +320,8 @@ inline void Fikit::pass_over(High& high) {
                                                             Nanoseconds measured, Nanoseconds now,
                                                             Nanoseconds unfinished) {
     Sequence& sequence = *high.sequence;
-    const uint32_t first = sequence.size() - high.outstanding;
-    const uint32_t position = sequence.oldest(first, work.stream);
+    const Sequence::Position first = sequence.size() - high.outstanding;
+    const Sequence::Position position = sequence.oldest(first, work.stream);
     if (position == Sequence::nowhere) return;  // it was left behind
     const Sequence::Launch& launch = sequence.completed(position);
     if (measured > 0 && work.key == launch.key && launch.gated == static_cast<uint32_t>(issued_))
@@ -340,7 +341,7 @@ inline void Fikit::pass_over(High& high) {
     high.end = std::max(high.end, own.end);
     high.alone = std::max(high.alone, std::min(own.alone + high.meets, high.end));
     pass_over(high);
-    const uint32_t left = sequence.size() - high.outstanding;
+    const Sequence::Position left = sequence.size() - high.outstanding;
     const bool settles = high.settles != Sequence::nowhere && first < high.settles && left >= high.settles;
     if (settles || (high.outstanding == 0 && !high.waits))
         settle(session, high, settles ? high.settles : left, now);
@@ -348,7 +349,7 @@ inline void Fikit::pass_over(High& high) {
 
 // It has waited for all of its streams: how much longer do they take, beside each other and waiting for each
 // other, than each would? Here, or where it never was before anywhere.
-[[gnu::noinline]] inline void Fikit::meet(High& high, uint32_t position) {
+[[gnu::noinline]] inline void Fikit::meet(High& high, Sequence::Position position) {
     Sequence& sequence = *high.sequence;
     Nanoseconds alone = 0;
     for (const Sequence::Course& each : sequence.courses()) alone = std::max(alone, each.alone);

@@ -29,7 +29,9 @@ namespace fikit::scheduling {
 class Sequence {
   public:
     static constexpr uint32_t capacity = 1u << 13;  // launches remembered; longer iterations repeat unnoticed
-    static constexpr uint32_t nowhere = UINT32_MAX;
+    // Of a launch, by how many came before it: that may be more than 32 bits hold.
+    using Position = uint64_t;
+    static constexpr Position nowhere = UINT64_MAX;
     static constexpr unsigned any_stream = streams_told_apart;
 
     // As large as a power of two: what is found by its number is found by a shift.
@@ -80,15 +82,15 @@ class Sequence {
     static constexpr Nanoseconds latency = 4200;
 
     // Begins anew, with a launch before the first that all gaps and sums start from.
-    void forget(Nanoseconds now) {
-        slot(UINT32_MAX) = {};
-        slot(UINT32_MAX).at = slot(UINT32_MAX).alone = now;
-        head_ = looked_ = looks_ = 0;
+    // `before`: so many launches count as made.
+    void forget(Nanoseconds now, Position before = 0) {
+        slot(before - 1) = {};
+        slot(before - 1).at = slot(before - 1).alone = now;
+        head_ = looked_ = step_begin_ = fresh_ = before;
+        step_ = looks_ = 0;
         cursor_ = nowhere;
-        step_ = step_begin_ = 0;
         held_ = 0;
         ordinal_ = 0;
-        fresh_ = 0;
         predicted = met = 0;
         silence = {};
         period_ = length_ = 0;
@@ -98,7 +100,7 @@ class Sequence {
     // `gated`: so many gated operations are over.
     void launched(const Work& work, Nanoseconds now, uint32_t gated) {
         const uint64_t key = work.key != 0 ? work.key : 1 + static_cast<uint64_t>(work.engine);
-        const uint32_t head = head_;
+        const Position head = head_;
         const Launch& before = at(head - 1);
         Nanoseconds gap = now - before.at;
         Launch& entry = slot(head);
@@ -118,7 +120,7 @@ class Sequence {
             entry.follows(old, gap);
             gap = entry.gap;
             pause = old.pause + (old.pause >> 3) + 1000;
-            period_ = head - cursor_;
+            period_ = static_cast<uint32_t>(head - cursor_);
         } else {
             entry.own = 0;
             entry.seen = 0;
@@ -143,8 +145,8 @@ class Sequence {
         entry.idle = before.idle + pause;
         entry.offset = before.offset + gap;
         entry.ordinal = ordinal_;
-        index_[hash % index_.size()] = head;
-        index_[ordinal_hash(hash) % index_.size()] = head;
+        index_[hash % index_.size()] = static_cast<uint32_t>(head);
+        index_[ordinal_hash(hash) % index_.size()] = static_cast<uint32_t>(head);
         if (ordinal_ < ordinals) ++ordinal_;
         head_ = head + 1;
     }
@@ -167,10 +169,10 @@ class Sequence {
         return true;
     }
     // What is before that launch is over, and so were so many gated operations.
-    void begins(uint32_t position, uint32_t gated) { slot(position).gated = gated; }
+    void begins(Position position, uint32_t gated) { slot(position).gated = gated; }
     // What a launch took, when so many gated operations had been issued. Beside one, that it took longer is
     // no news, nor that it took a little less.
-    void measured(uint32_t position, Nanoseconds time, uint32_t gated) {
+    void measured(Position position, Nanoseconds time, uint32_t gated) {
         Launch& launch = slot(position);
         const Nanoseconds own = launch.own;
         if (launch.gated == gated)
@@ -197,7 +199,7 @@ class Sequence {
     // It has waited for what is before that place, which was late, so what comes or came there is later by
     // that. What its gaps are like is what they would be alone. If it came as early as ever though others
     // were late by far more than it varies by, it did not wait.
-    void delayed(uint32_t position, Nanoseconds late) {
+    void delayed(Position position, Nanoseconds late) {
         if (position == head_) {
             slot(head_ - 1).at += late;
             return;
@@ -211,25 +213,25 @@ class Sequence {
             return;
         }
         entry.follows(*old, told - late);
-        for (uint32_t each = position; each != head_; ++each) slot(each).offset += entry.gap - gap;
+        for (Position each = position; each != head_; ++each) slot(each).offset += entry.gap - gap;
     }
     // The launch there as it came the last time; nullptr: it didn't.
-    const Launch* before(uint32_t position) const {
+    const Launch* before(Position position) const {
         const Launch& old = at(position - period_);
         return period_ != 0 && period_ < capacity / 2 && old.key == at(position).key ? &old : nullptr;
     }
     // It has waited before that launch, as is known only now.
-    void split(uint32_t position) {
+    void split(Position position) {
         ends_[step_ % ends_.size()] = {step_, at(position - 1).idle};
         ++step_;
         end_step(position);
         fresh_ = position;
         ordinal_ = 0;
-        for (uint32_t each = position; each != head_; ++each) {
+        for (Position each = position; each != head_; ++each) {
             Launch& entry = slot(each);
             entry.step = step_;
             entry.ordinal = ordinal_;
-            index_[ordinal_hash(entry.hash) % index_.size()] = each;
+            index_[ordinal_hash(entry.hash) % index_.size()] = static_cast<uint32_t>(each);
             if (ordinal_ < ordinals) ++ordinal_;
         }
     }
@@ -241,7 +243,8 @@ class Sequence {
     // than gain.
     Nanoseconds awaited(Nanoseconds launch, uint32_t rowed, Nanoseconds row) {
         const Nanoseconds behind = row + last().alone - last().duration - latency - (last().at - held_);
-        const Nanoseconds spared = (Nanoseconds{head_} - step_begin_ - rowed - 1) * launch - behind;
+        const Nanoseconds spared =
+            (static_cast<Nanoseconds>(head_ - step_begin_) - rowed - 1) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
         end_step(head_);
@@ -263,7 +266,7 @@ class Sequence {
             alone_ = {};
             busy_ = alone_[static_cast<unsigned>(first)] = at(head_ - 2).alone;
             courses_ = {};
-            for (uint32_t back = std::min(head_, capacity); back > 0; --back) {
+            for (Position back = std::min<Position>(head_, capacity); back > 0; --back) {
                 Launch& launch = slot(head_ - back);
                 launch.stream = static_cast<uint8_t>(first);
                 launch.over = false;
@@ -284,19 +287,19 @@ class Sequence {
     // What has completed, by stream.
     std::array<Course, streams_told_apart>& courses() { return courses_; }
     // The oldest launch on the stream that is not over, of those from there on; nowhere: there is none.
-    uint32_t oldest(uint32_t from, uint8_t stream) const {
+    Position oldest(Position from, uint8_t stream) const {
         for (; from != head_; ++from)
             if (at(from).stream == stream && !at(from).over) return from;
         return nowhere;
     }
-    Launch& completed(uint32_t position) {
+    Launch& completed(Position position) {
         slot(position).over = true;
         return slot(position);
     }
     // It was over before it was taken to be: so is what is behind it on its stream.
-    void ended(uint32_t position, Nanoseconds end) {
+    void ended(Position position, Nanoseconds end) {
         const uint8_t stream = at(position).stream;
-        for (uint32_t behind = position + 1; behind != head_; ++behind) {
+        for (Position behind = position + 1; behind != head_; ++behind) {
             Launch& each = slot(behind);
             if (each.stream != stream || each.over) continue;
             end = std::max(each.at + latency, end) + each.duration;
@@ -308,7 +311,7 @@ class Sequence {
     }
     // So many are in flight, some behind what was over only then: on that stream, or all are on one.
     void begins_behind(uint32_t outstanding, unsigned stream, Nanoseconds end) {
-        for (uint32_t each = head_ - outstanding; each != head_; ++each) {
+        for (Position each = head_ - outstanding; each != head_; ++each) {
             Launch& launch = slot(each);
             if (stream != any_stream && (launch.stream != stream || launch.over)) continue;
             end = std::max(launch.at + latency, end) + launch.duration;
@@ -320,7 +323,7 @@ class Sequence {
         else
             busy_ = std::max(busy_, alone_[stream] = std::max(alone_[stream], end));
     }
-    Nanoseconds& meets(uint32_t position) { return slot(position).meets; }
+    Nanoseconds& meets(Position position) { return slot(position).meets; }
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
@@ -332,24 +335,24 @@ class Sequence {
     bool may_have_waited(uint64_t key) {
         if (waited()) return false;
         slot(head_).key = key;
-        const uint32_t found = find(ordinal_hash(recent_hash(), 0));
+        const Position found = find(ordinal_hash(recent_hash(), 0));
         return found != nowhere && head_ - found <= lately * usual() && at(found).ordinal == 0;
     }
     // It has made as many launches since a wait as where it is taken to be.
     bool is_aligned() const { return at(cursor_).ordinal == last().ordinal; }
     // Did it wait between the first and the last of those launches?
-    bool waits_within(uint32_t from, uint32_t until) const { return at(from).step != at(until - 1).step; }
+    bool waits_within(Position from, Position until) const { return at(from).step != at(until - 1).step; }
     // So many launches it makes before it waits, as far as is known.
     uint32_t usual() const { return std::max(period_, length_); }
 
-    uint32_t size() const { return head_; }
-    const Launch& at(uint32_t position) const { return entries_[position % capacity]; }
+    Position size() const { return head_; }
+    const Launch& at(Position position) const { return entries_[position % capacity]; }
     const Launch& last() const { return at(head_ - 1); }
     bool known() const { return cursor_ != nowhere; }
     // The same launches came there; else another step is expected to be like that, but for their shapes.
     bool is_sure() const { return known() && !resembles_; }
     // The position whose launch is expected next; only when known().
-    uint32_t next() const { return cursor_ + 1; }
+    Position next() const { return cursor_ + 1; }
     // When, at the soonest.
     Nanoseconds expected() const { return last().at + at(next()).gap - at(next()).doubt(); }
     uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
@@ -360,7 +363,7 @@ class Sequence {
         horizon_ = std::clamp(horizon_, next(), head_);
         while (horizon_ < head_ && at(horizon_).offset < until) ++horizon_;
         while (horizon_ > next() && at(horizon_ - 1).offset >= until) --horizon_;
-        return horizon_ - next();
+        return static_cast<uint32_t>(horizon_ - next());
     }
 
     // What the next launch may be like where that is unknown: as long, as far behind its predecessor and on
@@ -368,7 +371,7 @@ class Sequence {
     const Launch& typical() {
         Launch& launch = typical_;
         launch = {};
-        const uint32_t count = std::min(head_, looked_at);
+        const auto count = static_cast<uint32_t>(std::min<Position>(head_, looked_at));
         for (uint32_t back = 1; back <= count; ++back) {
             const Launch& each = at(head_ - back);
             launch.gap += std::min<Nanoseconds>(each.gap, 1'000'000) / count;
@@ -381,7 +384,7 @@ class Sequence {
     }
 
     // Idle time from the given position until the session waits, as it was the last time.
-    Nanoseconds slack(uint32_t position) const {
+    Nanoseconds slack(Position position) const {
         const Launch& from = at(position);
         if (from.step == step_) return std::max<Nanoseconds>(0, last().idle - from.idle);
         const End& end = ends_[from.step % ends_.size()];
@@ -394,17 +397,17 @@ class Sequence {
 
   private:
     struct End {
-        uint32_t step = nowhere;
+        uint32_t step = UINT32_MAX;
         Nanoseconds idle = 0;
     };
 
-    void end_step(uint32_t position) {
-        const uint32_t launches = position - step_begin_;
+    void end_step(Position position) {
+        const auto launches = static_cast<uint32_t>(position - step_begin_);
         steady_ = launches == length_;
         length_ = launches;
         step_begin_ = position;
     }
-    Launch& slot(uint32_t position) { return entries_[position % capacity]; }
+    Launch& slot(Position position) { return entries_[position % capacity]; }
     // Of the keys of the last four launches, the one in hand being the last.
     uint32_t recent_hash() const {
         uint64_t hash = 0;
@@ -430,7 +433,7 @@ class Sequence {
                 const Nanoseconds tolerated = std::max<Nanoseconds>(5000, 2 * expected.deviation);
                 met += std::abs(gap - expected.gap) <= tolerated;
                 if (expected.ordinal == ordinal_) return;
-                const uint32_t better = find(ordinal_hash(expected.hash));
+                const Position better = find(ordinal_hash(expected.hash));
                 if (better != nowhere && head_ - better <= head_ - fresh_ && at(better).ordinal == ordinal_)
                     cursor_ = better;
                 return;
@@ -447,9 +450,10 @@ class Sequence {
     }
 
     // Where the last keys were last seen, going by such a hash of theirs.
-    uint32_t find(uint32_t hash) const {
-        const uint32_t found = index_[hash % index_.size()];
-        if (found >= head_ || head_ - found >= capacity - compared || found < compared) return nowhere;
+    Position find(uint32_t hash) const {
+        const uint32_t back_to = static_cast<uint32_t>(head_) - index_[hash % index_.size()];
+        if (back_to == 0 || back_to >= capacity - compared || back_to + compared > head_) return nowhere;
+        const Position found = head_ - back_to;
         for (uint32_t back = 0; back < compared; ++back)
             if (at(found - back).key != at(head_ - back).key) return nowhere;
         return found;
@@ -466,15 +470,18 @@ class Sequence {
 
     std::array<Launch, capacity> entries_{};
     Launch typical_;
-    std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
+    // By the hash of the last keys: where they were last seen, the lower half of it.
+    std::array<uint32_t, capacity * 4> index_{};
     std::array<End, 1024> ends_{};
-    uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
-    uint32_t length_ = 0;              // launches of its latest step that is over
-    uint32_t looked_ = 0, looks_ = 0;  // the latest launch that was to be measured; how many were
-    bool steady_ = false;              // so had the one before it
-    bool resembles_ = false;           // the cursor is where the step before was after as many launches
+    Position head_ = 0, cursor_ = nowhere, horizon_ = 0, step_begin_ = 0;
+    uint32_t step_ = 0, period_ = 0;
+    uint32_t length_ = 0;  // launches of its latest step that is over
+    Position looked_ = 0;
+    uint32_t looks_ = 0;      // the latest launch that was to be measured; how many were
+    bool steady_ = false;     // so had the one before it
+    bool resembles_ = false;  // the cursor is where the step before was after as many launches
     uint16_t ordinal_ = 0;
-    uint32_t fresh_ = 0;  // places before it are not found by that
+    Position fresh_ = 0;  // places before it are not found by that
     Nanoseconds held_ = 0;
     // Of several streams:
     Nanoseconds busy_ = 0;  // until then there is work of it, if the GPU has nothing else

@@ -45,6 +45,27 @@ TEST(what_is_measured_at_a_place_counts_there) {
     CHECK(looked_at <= 8);  // each place once, but for the first iterations
 }
 
+// A service makes more launches than 32 bits count in a day.
+TEST(launches_are_told_apart_however_many_there_were) {
+    const auto sequence = std::make_unique<Sequence>();
+    constexpr uint32_t row = 50, rows = 20;
+    sequence->forget(0, (Sequence::Position{1} << 32u) - rows / 2 * row);
+    Nanoseconds now = 0;
+    for (uint32_t number = 0; number < rows * row; ++number) {
+        Work work = small(5 * us);
+        work.key = 1 + number % row;
+        sequence->launched(work, now += 10 * us, 0);
+        sequence->on_another_stream(number % 2, number == 1 ? 0 : -1);
+        const Sequence::Position latest = sequence->size() - 1;
+        CHECK_EQUAL(sequence->oldest(latest, number % 2), latest);
+        CHECK(latest != Sequence::nowhere);
+        if (number > 2 * row) CHECK(sequence->known());
+        if (number > 2 * row) CHECK(sequence->within(200 * us) >= 19);
+        if (number % row == row - 1) sequence->awaited(0, 0, 0);
+    }
+    CHECK(sequence->met >= (rows - 2) * row);
+}
+
 // Rows of four launches, with a wait behind each, of which one was missed: what comes next began a row
 // lately, however it came the last time.
 TEST(a_wait_is_known_by_what_came_before_it) {
