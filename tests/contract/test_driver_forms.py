@@ -149,6 +149,60 @@ def test_blocks_have_labels_and_one_element_has_braces(cuda: Cuda) -> None:
     cuda.cuModuleUnload(module)
 
 
+def test_a_function_takes_and_gives_vectors_in_registers(cuda: Cuda) -> None:
+    text = (
+        HEADER
+        + """.func (.reg .v2 .u32 sums, .reg .f64 first) f(.reg .v4 .u16 a, .reg .pred p, .reg .v2 .f64 b)
+    {   .reg .b32 w<3>;
+        cvt.u32.u16 w0, a.x; cvt.u32.u16 w1, a.w; add.u32 sums.x, w0, w1;
+        cvt.u32.u16 w0, a.y; cvt.u32.u16 w1, a.z; add.u32 sums.y, w0, w1;
+        selp.f64 first, b.x, b.y, p; ret; }
+    .visible .entry k(.param .u64 out)
+    {   .reg .v4 .u16 a; .reg .v2 .u32 sums; .reg .v2 .f64 b;
+        .reg .pred p; .reg .f64 e; .reg .b64 x; .reg .b32 w;
+        ld.param.u64 x, [out];
+        mov.v4.u16 a, {1, 20, 300, 4000}; mov.f64 b.x, 1.5; mov.f64 b.y, 2.5;
+        setp.eq.u32 p, 1, 2; mov.u32 w, 5;
+        call (sums, e), f, (a, p, b);
+        st.global.v2.u32 [x], sums; st.global.f64 [x+8], e; st.global.u32 [x+16], w;
+        ret; }"""
+    )
+    module = cuda.cuModuleLoadData(text.encode())
+    target = cuda.cuMemAlloc(24)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target)
+    words = cuda.read(target, 5, np.uint32)
+    assert list(words[:2]) == [4001, 320]
+    assert list(words[4:]) == [5]
+    assert list(words[2:4].view(np.float64)) == [2.5]
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+
+
+def test_a_register_and_a_constant_is_their_sum(cuda: Cuda) -> None:
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 out) {{ {REGISTERS} {ROOM}
+    ld.param.u64 x, [out];
+    mov.u32 w, 7; mov.u64 x1, 0x100000000; mov.u16 h, 65535;
+    st.local.u32 [loc], w+(2*3);
+    ld.local.u32 w1, [loc];
+    add.s32 w2, w1+1, w+-8;
+    add.u64 x2, x1, x1+5;
+    setp.eq.u32 p, w+1, 8;
+    @p mov.u32 w3, w+2;
+    mov.u16 h1, h+3; cvt.u32.u16 w4, h1;
+    st.global.v4.u32 [x], {{w1, w2, w3, w4}}; st.global.u64 [x+16], x2+1;
+    ret; }}"""
+    )
+    module = cuda.cuModuleLoadData(text.encode())
+    target = cuda.cuMemAlloc(24)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target)
+    words = cuda.read(target, 6, np.uint32)
+    assert list(words) == [13, 13, 9, 2, 6, 2]
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+
+
 def test_a_functions_parameter_has_an_address_in_local_memory(cuda: Cuda) -> None:
     text = """.visible .func (.param .b32 result) f(.param .align 4 .b8 s[32], .param .b32 count)
     {   .reg .b32 w, sum; .reg .b64 x, y; .reg .pred p; .local .align 4 .b8 other[12];
@@ -224,6 +278,12 @@ def test_directives_that_are_taken(cuda: Cuda, text: str) -> None:
         ".visible .entry k() { ret; } .visible .entry k() { ret; }",
         ".visible .func k(); .visible .entry k() { ret; }",
         "/* a comment that never ends",
+        ".visible .entry k() { .reg .v2 .pred v; ret; }",
+        ".visible .entry k() { .reg .v4 .u64 v; ret; }",
+        ".func f(.reg .v2 .b128 v) { ret; }",
+        ".visible .entry k() { .reg .u32 u, v; add.u32 u+1, v, v; ret; }",
+        ".visible .entry k() { .reg .u32 u; .reg .u64 x; mov.b64 x, {u+1, u}; ret; }",
+        ".visible .entry k() { .reg .u32 u, v; add.u32 u, v-1, v; ret; }",
         ".visible",
         ".visible .extern .global .b32 two;",
         '.visible .file 1 "name"',

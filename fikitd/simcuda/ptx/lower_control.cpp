@@ -36,17 +36,12 @@ void lower_indexed_branch(Lowering& lowering) {
 std::vector<Formal> passed(Lowering& lowering, const Operand& list) {
     std::vector<Formal> result;
     for (const Operand& one : list.parts) {
-        Formal formal;
-        if (one.kind == OperandKind::variable && one.space == Space::frame_parameter) {
-            formal.offset = static_cast<std::uint32_t>(one.value);
-            formal.bytes = one.bytes;
-        } else if (one.kind == OperandKind::reg) {
-            formal.place = one.place;
-            formal.bytes = one.type == Type::pred ? 4 : bytes_of(one.type) * lanes;
-        } else {
+        const std::vector<Formal> elements = in_registers(one);
+        result.insert(result.end(), elements.begin(), elements.end());
+        if (one.kind == OperandKind::variable && one.space == Space::frame_parameter)
+            result.push_back({static_cast<std::uint32_t>(one.value), one.bytes, no_place});
+        else if (elements.empty())
             lowering.refuse("an argument must be a parameter or a register");
-        }
-        result.push_back(formal);
     }
     return result;
 }

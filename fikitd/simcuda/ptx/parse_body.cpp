@@ -21,8 +21,7 @@ const Operand* Parser::find(std::string_view name, Draft& draft) {
         if (!numbered) continue;
         const auto range = scope.ranges.find(prefix);
         if (range == scope.ranges.end() || index >= range->second.count) continue;
-        return &scope.names.emplace(name, made_register(draft, range->second.type, range->second.width))
-                    .first->second;
+        return &scope.names.emplace(name, made_register(draft, range->second.type)).first->second;
     }
     return nullptr;
 }
@@ -104,6 +103,21 @@ Operand Parser::element(Draft& draft, const Operand& array, int depth) {
     }
     expect(']');
     result.parts.push_back(std::move(place));
+    return result;
+}
+
+// %r+4 in place of a register, as ptxas takes it outside of braces: the sum, which is worked out before.
+Operand Parser::sum(Draft& draft, const Operand& reg) {
+    const Token at = lexer_.peek();
+    const unsigned bytes = bytes_of(reg.type);
+    const bool whole = reg.type != Type::pred && !is_float(reg.type) && bytes >= 2 && bytes <= 8;
+    if (reg.kind != OperandKind::reg || !whole) fail_near(at);
+    Operand more;
+    more.kind = OperandKind::integer;
+    more.value = constant().value;
+    const Operand result = made_register(draft, {reg.type, 1});
+    const std::string_view add = bytes == 8 ? "add.u64" : bytes == 4 ? "add.u32" : "add.u16";
+    draft.instructions.push_back({at.line, add, no_place, false, {result, reg, more}});
     return result;
 }
 
@@ -234,7 +248,10 @@ void Parser::parse_statement(Draft& draft) {
     in_call_ = token.is("call") || instruction.name.starts_with("call.");
     if (!lexer_.peek().is(';')) {
         do {
-            instruction.operands.push_back(operand(draft, 0));
+            Operand each = operand(draft, 0);
+            // The first is what the instruction gives, or where it stores to.
+            if (!instruction.operands.empty() && accept('+')) each = sum(draft, each);
+            instruction.operands.push_back(std::move(each));
             if (accept('|')) {
                 Operand second = operand(draft, 1);
                 instruction.operands.back().parts.push_back(std::move(second));

@@ -36,7 +36,7 @@ void Parser::declare(const Token& at, std::string_view name, const Operand& what
     }
 }
 
-// (.param .b32 a, .param .align 8 .b8 b[16])   or   (.reg .u32 a)
+// (.param .b32 a, .param .align 8 .b8 b[16])   or   (.reg .u32 a, .reg .v2 .f32 b)
 std::vector<Formal> Parser::parse_formals(Draft& draft, bool declaration_only) {
     std::vector<Formal> formals;
     expect('(');
@@ -44,19 +44,16 @@ std::vector<Formal> Parser::parse_formals(Draft& draft, bool declaration_only) {
     do {
         const Token kind = word();
         Operand operand;
-        Formal formal;
         if (kind.is(".reg")) {
-            const Token type_name = word();
-            const auto type = type_named(type_name.text);
-            if (!type) fail(type_name.line, "Unknown type " + quoted(type_name.text));
-            operand.kind = OperandKind::reg;
-            operand.type = *type;
+            const RegisterType type = register_type();
+            operand = made_register(draft, type);
             operand.text = word().text;
-            operand.place = formal.place = draft.allocate(*type);
-            formal.bytes = *type == Type::pred ? 4 : bytes_of(*type) * lanes;
+            const std::vector<Formal> elements = in_registers(operand);
+            formals.insert(formals.end(), elements.begin(), elements.end());
         } else if (kind.is(".param")) {
             const Declarator declared = declarator();
             std::uint32_t& used = draft.function->parameter_bytes;
+            Formal formal;
             formal.offset = align_up(used, declared.alignment);
             if (formal.offset + declared.bytes() > argument_limit) fail(kind.line, "too many parameters");
             formal.bytes = declared.sized ? static_cast<std::uint32_t>(declared.bytes()) : 0;
@@ -66,11 +63,11 @@ std::vector<Formal> Parser::parse_formals(Draft& draft, bool declaration_only) {
             operand.text = declared.name;
             operand.value = formal.offset;
             operand.bytes = formal.bytes;
+            formals.push_back(formal);
         } else {
             fail_near(kind);
         }
         if (!declaration_only && operand.text != "_") declare(kind, operand.text, operand);
-        formals.push_back(formal);
     } while (accept(','));
     expect(')');
     return formals;
@@ -277,18 +274,32 @@ std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
     return found;
 }
 
-Operand Parser::made_register(Draft& draft, Type type, unsigned width) {
+// .b32   or   .v4 .f32
+Parser::RegisterType Parser::register_type() {
+    Token token = word();
+    const unsigned width = token.is(".v2") ? 2 : token.is(".v4") ? 4 : 1;
+    if (width != 1) token = word();
+    const auto element = type_named(token.text);
+    if (!element)
+        fail(token.line, "Type " + quoted(token.text) + " is not supported by the simulated driver");
+    if (width != 1 && *element == Type::pred)
+        fail(token.line, "Predicate type can only be used to define scalar register variables");
+    if (width * bytes_of(*element) > 16) fail(token.line, "Vector type too large, exceeds 128 bit limit");
+    return {*element, width};
+}
+
+Operand Parser::made_register(Draft& draft, RegisterType type) {
     Operand reg;
     reg.kind = OperandKind::reg;
-    reg.type = type;
-    if (width == 1) {
-        reg.place = draft.allocate(type);
+    reg.type = type.element;
+    if (type.width == 1) {
+        reg.place = draft.allocate(type.element);
         return reg;
     }
     Operand vector;
     vector.kind = OperandKind::vector;
-    for (unsigned part = 0; part < width; ++part) {
-        reg.place = draft.allocate(type);
+    for (unsigned part = 0; part < type.width; ++part) {
+        reg.place = draft.allocate(type.element);
         vector.parts.push_back(reg);
     }
     return vector;
@@ -297,24 +308,17 @@ Operand Parser::made_register(Draft& draft, Type type, unsigned width) {
 // .reg .b64 %rd<6>;   or   .reg .pred p, q;   or   .reg .v4 .f32 v;
 void Parser::parse_registers(Draft& draft) {
     lexer_.take();
-    Token token = word();
-    unsigned width = 1;
-    if (token.is(".v2") || token.is(".v4")) {
-        width = token.is(".v2") ? 2 : 4;
-        token = word();
-    }
-    const auto type = type_named(token.text);
-    if (!type) fail(token.line, "Type " + quoted(token.text) + " is not supported by the simulated driver");
+    const RegisterType type = register_type();
     do {
         const Token name = word();
         if (accept('<')) {
-            const RegisterRange range{number(1U << 20), *type, width};
+            const RegisterRange range{number(1U << 20), type};
             expect('>');
             if (!scopes_.back().ranges.emplace(name.text, range).second) {
                 fail(name.line, "Duplicate definition of variable " + quoted(name.text));
             }
         } else {
-            declare(name, name.text, made_register(draft, *type, width));
+            declare(name, name.text, made_register(draft, type));
         }
     } while (accept(','));
     expect(';');

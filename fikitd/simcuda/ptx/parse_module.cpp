@@ -61,6 +61,16 @@ bool same_formals(const std::vector<Formal>& left, const std::vector<Formal>& ri
         });
 }
 
+std::vector<Formal> in_registers(const Operand& operand) {
+    std::vector<Formal> formals;
+    const auto add = [&](const Operand& reg) {
+        formals.push_back({0, reg.type == Type::pred ? 4 : bytes_of(reg.type) * lanes, reg.place});
+    };
+    if (operand.kind == OperandKind::reg) add(operand);
+    if (operand.kind == OperandKind::vector) std::for_each(operand.parts.begin(), operand.parts.end(), add);
+    return formals;
+}
+
 void Parser::fail_near(const Token& at) { fail(at.line, "Parsing error near " + quoted(at.text)); }
 
 void Parser::expect(char mark) {

@@ -24,10 +24,13 @@ class Parser {
     void parse_module();
 
   private:
+    struct RegisterType {
+        Type element;
+        unsigned width;
+    };
     struct RegisterRange {  // %rd<6>
         std::uint64_t count;
-        Type type;
-        unsigned width;
+        RegisterType type;
     };
     struct Scope {
         std::unordered_map<std::string_view, Operand> names;
@@ -97,10 +100,12 @@ class Parser {
     void leave_block(Draft& draft);
     Operand operand(Draft& draft, int depth);
     Operand address(Draft& draft, int depth);
+    Operand sum(Draft& draft, const Operand& reg);
     Operand element(Draft& draft, const Operand& array, int depth);
     Operand named(Draft& draft, const Token& name);
     const Operand* find(std::string_view name, Draft& draft);
-    static Operand made_register(Draft& draft, Type type, unsigned width);
+    RegisterType register_type();
+    static Operand made_register(Draft& draft, RegisterType type);
     void declare(const Token& at, std::string_view name, const Operand& what);
 
     Lexer lexer_;

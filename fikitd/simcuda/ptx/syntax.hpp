@@ -53,6 +53,9 @@ struct Operand {
     std::vector<Operand> parts;  // with `p|q`, q
 };
 
+// The registers that an operand is, as a call passes them: one, or a vector's elements; none of any other.
+std::vector<Formal> in_registers(const Operand& operand);
+
 struct Instruction {
     std::uint32_t line = 1;
     std::string_view name;
