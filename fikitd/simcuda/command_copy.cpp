@@ -71,14 +71,15 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
                                    ? reinterpret_cast<std::uint64_t>(description.host)
                                    : description.device;
     if (base == 0) return CUDA_ERROR_INVALID_VALUE;
-    const std::size_t pitch = description.pitch != 0 ? description.pitch : size.width;
-    const std::size_t height = description.height != 0 ? description.height : size.height;
-    const bool pitched = size.height > 1 || description.pitch != 0;
-    if (pitched && (description.x > pitch || size.width > pitch - description.x))
+    std::size_t row = 0, column = 0;
+    if (__builtin_add_overflow(description.x, size.width, &row) ||
+        __builtin_add_overflow(description.y, size.height, &column)) {
         return CUDA_ERROR_INVALID_VALUE;
-    const bool stacked = size.depth > 1 || description.height != 0;
-    if (stacked && (description.y > height || size.height > height - description.y))
-        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // Of what is not said it is as much as the copy reaches into (as driver 580).
+    const std::size_t pitch = description.pitch != 0 ? description.pitch : row;
+    const std::size_t height = description.height != 0 ? description.height : column;
+    if (row > pitch || column > height) return CUDA_ERROR_INVALID_VALUE;
     std::size_t slice = 0, offset = 0, span = 0;
     if (__builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(slice, size.depth, &span) ||
         __builtin_mul_overflow(slice, description.z, &offset)) {
@@ -116,7 +117,6 @@ CopyEngine engine_of(const End& to, const End& from) {
 CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
     Size size{shape.WidthInBytes, shape.Height, shape.Depth};
     if (size.width == 0 || size.height == 0 || size.depth == 0) return CUDA_SUCCESS;
-    if (shape.dstLOD != 0 || shape.srcLOD != 0) return CUDA_ERROR_INVALID_VALUE;
     std::size_t rows = 0;
     if (__builtin_mul_overflow(size.height, size.depth, &rows) ||
         __builtin_mul_overflow(rows, size.width, &plan.bytes)) {

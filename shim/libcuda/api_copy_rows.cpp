@@ -19,13 +19,13 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
     if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
         return CUDA_ERROR_INVALID_VALUE;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
-    const bool pitched = c.Height > 1 || pitch != 0;
-    const bool stacked = c.Depth > 1 || height != 0;
-    if (pitch == 0) pitch = c.WidthInBytes;
-    if (height == 0) height = c.Height;
-    uint64_t slice = 0, rows = 0, all = 0, offset = 0;
-    if (base == 0 || (pitched && (x > pitch || c.WidthInBytes > pitch - x)) ||
-        (stacked && (y > height || c.Height > height - y)) || __builtin_mul_overflow(pitch, height, &slice) ||
+    uint64_t row = 0, column = 0, slice = 0, rows = 0, all = 0, offset = 0;
+    if (__builtin_add_overflow(x, c.WidthInBytes, &row) || __builtin_add_overflow(y, c.Height, &column))
+        return CUDA_ERROR_INVALID_VALUE;
+    // Of what is not said it is as much as the copy reaches into (driver 580).
+    if (pitch == 0) pitch = row;
+    if (height == 0) height = column;
+    if (base == 0 || row > pitch || column > height || __builtin_mul_overflow(pitch, height, &slice) ||
         __builtin_mul_overflow(pitch, c.Height, &rows) || __builtin_mul_overflow(slice, c.Depth, &all) ||
         __builtin_mul_overflow(slice, z, &offset))
         return CUDA_ERROR_INVALID_VALUE;
@@ -69,8 +69,6 @@ CUDA_MEMCPY3D rows_of(const Description& c) {
         rows.srcZ = c.srcZ;
         rows.srcHeight = c.srcHeight;
         rows.Depth = c.Depth;
-        rows.dstLOD = c.dstLOD;
-        rows.srcLOD = c.srcLOD;
     }
     return rows;
 }
@@ -128,7 +126,6 @@ void close_up(const End& layers, End& memory) {
 }
 
 CUresult find_ends(const CUDA_MEMCPY3D& c, End& to, End& from) {
-    if (c.dstLOD != 0 || c.srcLOD != 0) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = c.dstMemoryType == CU_MEMORYTYPE_ARRAY
                           ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
                           : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);

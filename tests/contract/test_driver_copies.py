@@ -295,3 +295,26 @@ def test_calls_are_answered_while_a_large_copy_goes_on(cuda: Cuda) -> None:
     assert answered
     cuda.cuMemFreeHost(pinned)
     cuda.cuMemFree(device)
+
+
+def test_rows_that_nobody_says_how_far_apart_they_are(cuda: Cuda) -> None:
+    """They reach as far as the copy reaches into them, and so do layers, as on an H200."""
+    place = int(cuda.cuMemAlloc(512))
+    source, target = place, place + 256
+    cuda.cuMemcpyHtoD(source, bytes(range(256)), 256)
+    device = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+
+    def copied(**fields: int) -> list[int]:
+        copy = cuda.CUDA_MEMCPY3D()
+        copy.srcMemoryType = copy.dstMemoryType = device
+        copy.srcDevice, copy.dstDevice = source, target
+        copy.WidthInBytes, copy.Height, copy.Depth, copy.dstPitch, copy.dstHeight = 4, 2, 2, 4, 2
+        for name, value in fields.items():
+            setattr(copy, name, value)
+        cuda.cuMemcpy3D(copy)
+        return list(cuda.read(target, 16, np.uint8)[::4])
+
+    assert copied(srcXInBytes=3, srcHeight=4) == [3, 10, 31, 38]
+    assert copied(srcPitch=16, srcY=1) == [16, 32, 64, 80]
+    assert copied(srcXInBytes=3, srcY=1, srcZ=1) == [31, 38, 52, 59]
+    cuda.cuMemFree(place)
