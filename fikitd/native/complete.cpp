@@ -12,6 +12,7 @@ namespace fikit {
 namespace {
 
 constexpr Nanoseconds look_interval = 1'000;  // at an event, or two, not reached before
+constexpr size_t keeps_queues = 32;           // streams of a session that are used: then idle ones do
 constexpr int frees_per_turn = 64;            // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -165,7 +166,8 @@ bool Core::collect(Session& session, Nanoseconds now) {
         }
         if (stream.completed == stream.issued) {
             stream.active = false;
-            session.spare_queues.push_back(std::move(stream.queue));
+            if (session.used.size() > keeps_queues) [[unlikely]]
+                session.spare_queues.push_back(std::move(stream.queue));
             --stream.lane->busy;
             session.active[i] = session.active.back();
             session.active.pop_back();
@@ -190,6 +192,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     if (stream.active) return;
     stream.lane = nullptr;
     stream.used = false;
+    stream.queue.reset();
     std::erase(session.used, handle);
     session.spare_queues.resize(std::min(session.spare_queues.size(), session.used.size()));
 }

@@ -17,6 +17,13 @@ scheduling::Engine engine_of(uint32_t copy_kind) {
     return copy_kind == FIKIT_COPY_TO_HOST ? scheduling::Engine::to_host : scheduling::Engine::to_device;
 }
 
+// Of those that streams had which are idle, else a new one.
+[[gnu::noinline]] void take_queue(Session& session, SessionStream& stream) {
+    if (session.spare_queues.empty()) session.spare_queues.push_back(std::make_unique<InFlightQueue>());
+    stream.queue = std::move(session.spare_queues.back());
+    session.spare_queues.pop_back();
+}
+
 }  // namespace
 
 inline void Core::count_step(Session& session, SessionStream& stream, uint32_t handle) {
@@ -28,10 +35,8 @@ inline void Core::count_step(Session& session, SessionStream& stream, uint32_t h
     if (!stream.active) {
         stream.active = true;
         stream.stands_since = now_;
-        if (session.spare_queues.empty()) [[unlikely]]
-            session.spare_queues.push_back(std::make_unique<InFlightQueue>());
-        stream.queue = std::move(session.spare_queues.back());
-        session.spare_queues.pop_back();
+        if (stream.queue == nullptr) [[unlikely]]
+            take_queue(session, stream);
         session.active.push_back(handle);
         ++stream.lane->busy;
     }

@@ -53,7 +53,7 @@ struct alignas(64) InFlight {
 };
 static_assert(sizeof(InFlight) == 128);
 
-// A queue of fixed size: one per stream with steps in flight.
+// A queue of fixed size: one per stream with steps in flight, at least.
 class InFlightQueue {
   public:
     static constexpr uint32_t capacity = most_in_flight;
@@ -142,7 +142,7 @@ struct alignas(64) SessionStream {
     uint64_t reads = 0;   // how often a word on the device was looked at
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
-    std::unique_ptr<InFlightQueue> queue;  // large: there while the stream is active
+    std::unique_ptr<InFlightQueue> queue;  // large: while it is active, and on where few streams are used
 
     void await(uint64_t step) {
         awaited_last = step;

@@ -145,10 +145,8 @@ CUresult name_of(const char** name, Handle handle) {
 
 }  // namespace
 
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
-    const Function* const function = function_of(handle);
-    const CUresult result = get_attribute(value, attribute, function);
-    return result == CUDA_SUCCESS ? usable(producer_on(*function)) : result;
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
+    return get_attribute(value, attribute, function_of(function));
 }
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
     Function* function = nullptr;
