@@ -114,7 +114,7 @@ CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
 }
 
 // An empty one has none.
-CUresult set(const Node* node, std::nullptr_t) {
+CUresult set(Node* node, std::nullptr_t) {
     return node != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
