@@ -114,9 +114,7 @@ CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
 }
 
 // An empty one has none.
-CUresult set(Node* node, std::nullptr_t) {
-    return node != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+CUresult set(Node* node, std::nullptr_t) { return node != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 CUresult set(Node* node, const CUevent* given) {
     if (node == nullptr || given == nullptr || event_of(*given) == nullptr) return CUDA_ERROR_INVALID_VALUE;
