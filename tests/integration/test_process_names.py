@@ -127,6 +127,8 @@ def test_a_process_of_a_later_boot_is_no_job_s(
     if foreground:
         assert client.ask(p.JobStarted(job=job, pid=named.pid)) == p.Done()
     pid = client.pid_of(job)
+    while not foreground and Path(f"/proc/{pid}/comm").read_text() != "sleep\n":
+        pass  # what its command has not begun in ends with its runner
     ended = os.pidfd_open(pid)
     stopped_daemon.stop(signal.SIGKILL)
     if not foreground:  # its runner is not there either
