@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_calls import Check, Cuda, Edge
+from cuda_calls import Check, Cuda, Edge, replay
 
 
 @pytest.fixture
@@ -453,3 +453,19 @@ def test_user_objects_end_with_the_last_reference(cuda: Cuda) -> None:
     assert not keeper.ended
     cuda.cuGraphDestroy(graph)
     assert keeper.ends() == [1]
+
+
+def test_times_of_events_that_a_graph_records(cuda: Cuda) -> None:
+    place = cuda.device_words(16)
+    start, end = (cuda.cuEventCreate(0) for _ in range(2))
+    graph = cuda.cuGraphCreate(0)
+    fill = cuda.CUDA_MEMSET_NODE_PARAMS()
+    fill.dst, fill.elementSize, fill.width, fill.height = place, 4, 16, 1
+    first = cuda.cuGraphAddEventRecordNode(graph, None, 0, start)
+    between = cuda.cuGraphAddMemsetNode(graph, [first], 1, fill, cuda.cuCtxGetCurrent())
+    cuda.cuGraphAddEventRecordNode(graph, [between], 1, end)
+    replay(cuda, graph)
+    assert cuda.cuEventElapsedTime(start, end) >= 0
+    for event in (start, end):
+        cuda.cuEventDestroy(event)
+    cuda.cuMemFree(place)

@@ -88,7 +88,7 @@ def test_who_lives_knows_nobody_of_another_runtime_directory(stopped_daemon: Dae
     assert isinstance(client.ask(p.OpenSession(name="last", isolated=True)), p.SessionOpened)
 
 
-@pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="needs systemd's")
+@pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="there is no systemd-tmpfiles to run")
 def test_what_is_old_is_not_removed_below_a_daemon(stopped_daemon: Daemon, user: Path) -> None:
     """As it is in /tmp, where a user without XDG_RUNTIME_DIR has it: locks, and what executors share."""
     rules, run = stopped_daemon.place / "rules", user / "fikitd"

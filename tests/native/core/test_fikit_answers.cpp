@@ -119,13 +119,18 @@ std::unique_ptr<Policy> beside_answers(Nanoseconds& now, Nanoseconds take) {
     return policy;
 }
 
+Work low_kernel() {
+    Work low = small(90 * us);
+    low.key = 1000;
+    low.gated = true;
+    return low;
+}
+
 // What they took beside a kernel that was over before anyone looked is not what they take by themselves.
 TEST(what_one_look_saw_over_ran_beside_what_was_over_before) {
     Nanoseconds now = 0;
     const auto policy = beside_answers(now, 58 * us);
-    Work low = small(90 * us);
-    low.key = 1000;
-    low.gated = true;
+    const Work low = low_kernel();
     for (const bool is_over : {true, false}) {
         const Nanoseconds before = policy->statistics(0).delays.sum;
         policy->issued(1, low, now);
@@ -141,9 +146,7 @@ TEST(what_one_look_saw_over_ran_beside_what_was_over_before) {
 TEST(who_answers_sooner_than_foreseen_is_late_from_then_on) {
     Nanoseconds now = 0;
     const auto policy = beside_answers(now, 52 * us);
-    Work low = small(90 * us);
-    low.key = 1000;
-    low.gated = true;
+    const Work low = low_kernel();
     policy->issued(1, low, now);
     answers(*policy, now, now + 67 * us);
     policy->completed(1, low, 0, now + 95 * us);
