@@ -197,9 +197,19 @@ class Supervisor:
             if executor.state == "serving" and not attached.outlived:
                 break
             await trio.sleep(LOOK_AGAIN_SECONDS)
-            if executor.held and not (attached.sessions or executor.attaching):
-                self.kill(executor, f"session {attached.outlived} is over, but its work held up who came")
-        return executor
+        if executor is not None:
+            return executor
+        for held in [each for each in self.on(device.index) if each.domain == domain and each.held]:
+            await self._end_held(held)
+        return self._living(device, domain)
+
+    async def _end_held(self, executor: Executor) -> None:
+        """End one that takes nobody more, unless somebody is there."""
+        with suppress(Unavailable):
+            there = await executor.ask(ListAttached(), AttachedSessions)
+            executor.note_outlived(there.outlived)
+            if executor.held and executor.state == "serving" and not (there.sessions or executor.attaching):
+                self.kill(executor, f"session {there.outlived} is over, but its work held up who came")
 
     def _living(self, device: DeviceSpec, domain: str) -> Executor | None:
         for executor in self.executors.values():

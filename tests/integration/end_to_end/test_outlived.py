@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,7 @@ import fikit
 import pytest
 from fikit import protocol as p
 
+from fikitd.executor.supervisor_state import PASSING_SECONDS
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import PTX, SETTINGS
 
@@ -126,9 +128,9 @@ def test_others_there_go_on_and_who_comes_is_served_elsewhere(
 
 
 @pytest.mark.parametrize("daemon", [SETTINGS], indirect=True, ids=["default"])
-@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize(("others", "after"), [(0, 0.0), (0, 2 * PASSING_SECONDS), (1, 0.0)])
 def test_who_comes_meanwhile_is_not_lost_with_it(
-    daemon: Daemon, connect: Connect, program: Program, others: int
+    daemon: Daemon, connect: Connect, program: Program, others: int, after: float
 ) -> None:
     client, watching = daemon.client(), daemon.client()
     watching.subscribe()
@@ -137,6 +139,7 @@ def test_who_comes_meanwhile_is_not_lost_with_it(
     left = left_by_a_killed_program(program, client)
     while shown(client, left.session).state != "ending":
         pass
+    time.sleep(after)  # the daemon has seen by then that it lasts
     with connect(name="later") as later, later.load(PTX) as module:
         assert shown(client, later.identifier).executor != left.executor
         module.kernel("nothing").launch(grid=1, block=1)
