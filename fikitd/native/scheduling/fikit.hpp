@@ -193,8 +193,7 @@ class Fikit final : public Levels {
     // What does not fit is looked at again after such a part of its length, and so long for each launch that
     // was looked ahead to, which takes 16 ns: launches of high sessions must not wait for decisions.
     static constexpr Nanoseconds looks = 64, foresees = 250, patience = 4;
-    // What several sessions may have in flight together, by what one may: their kernels run side by side.
-    static constexpr Nanoseconds together = 2;
+    static constexpr Nanoseconds together = 2;  // times what one may have in flight, of several
     // Of what high work will find there, such a part of its step at most, but no less than that.
     static constexpr Nanoseconds near_part = 8, least_near = 30'000;
     static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
@@ -230,6 +229,8 @@ class Fikit final : public Levels {
         Nanoseconds length = 0, area = 0;  // area: what the whole GPU would take for it
         Nanoseconds adds = 0;              // so much later all that is in flight will be over
         Interference::Guest guest;
+        // SMs, if its blocks were on as few as they can be.
+        uint32_t fills() const { return waves > 1 ? held : (uint32_t{held} * taken + of - 1) / of; }
     };
     struct Running {
         uint8_t session = 0, stream = 0;
@@ -316,8 +317,7 @@ class Fikit final : public Levels {
         bool side_by_side() const { return stream() == all_streams; }
         Outlasted::FirstTry first_try;  // of a kernel that outlasts a step and was not measured beside one
     };
-    // What a gated session has in flight: on each stream one behind another.
-    struct Own {
+    struct Own {  // what a gated session has in flight: on each stream one behind another
         Nanoseconds charge = 0;
         Nanoseconds soonest = 0;  // when it may be over, if no high work keeps it from the GPU
         struct Stream {
@@ -342,8 +342,7 @@ class Fikit final : public Levels {
         Nanoseconds excess;
         uint32_t launches;  // that were looked at
     };
-    // When a decision is made: what all of its candidates have in common.
-    struct Moment {
+    struct Moment {                     // of a decision: what all of its candidates have in common
         Nanoseconds now = 0, busy = 0;  // busy: until then the GPU is, with the gated work in flight
         bool beside = false;            // high work, or such as may come any moment
     };
@@ -413,6 +412,7 @@ class Fikit final : public Levels {
         return work.blocks < std::min<Nanoseconds>(slots, INT32_MAX) ? length * work.blocks / slots : length;
     }
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
+    Nanoseconds waits_for_room(const Sequence::Launch& launch, uint32_t room, Nanoseconds block) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const;
     void hindered(const Plan& plan);

@@ -57,9 +57,16 @@ inline Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch
     const Nanoseconds block = plan.block > 0 ? std::min(left, plan.block) : left;
     if (plan.everywhere) return block;
     if (plan.waves == 1) room += plan.held * ((plan.of - plan.taken) * launch.per_sm / plan.of);
+    return waits_for_room(launch, room, block);
+}
+
+// How much later it ends that so few of its blocks find room until one of that length is over.
+inline Nanoseconds Fikit::waits_for_room(const Sequence::Launch& launch, uint32_t room,
+                                         Nanoseconds block) const {
     if (launch.blocks <= room) return 0;
     if (room == 0) return block;
-    const uint32_t more = waves(launch.blocks, room) - waves(launch.blocks, all * launch.per_sm);
+    const uint32_t more =
+        waves(launch.blocks, room) - waves(launch.blocks, bounds_.multiprocessors * launch.per_sm);
     return std::min(block, more * launch.block);
 }
 
@@ -186,8 +193,22 @@ struct Fikit::Course {
             const Nanoseconds left = candidate.end - std::max(start, candidate.start);
             longer =
                 std::max({longer, policy.delay(candidate, next, left), ahead.candidate.behind(start, left)});
+            if (before && run == 0) [[unlikely]]
+                longer = std::max(longer, beside_both(next, std::min(left, until - start)));
         }
         end += longer;
+    }
+
+    // The candidate's blocks pile up on what the first in flight leaves free of the SMs that it may have.
+    [[gnu::noinline]] Nanoseconds beside_both(const Sequence::Launch& next, Nanoseconds left) const {
+        const Plan& first = policy.running(0).plan;
+        for (const Engine each : {first.engine, candidate.engine, next.engine})
+            if (each != Engine::kernel) return 0;
+        const uint32_t most = std::max(first.sms, candidate.sms);
+        const uint32_t filled = std::min(first.fills() + candidate.fills(), most);
+        const uint32_t room = (policy.bounds_.multiprocessors - filled) * next.per_sm;
+        const Nanoseconds block = std::min(first.block, candidate.block);
+        return policy.waits_for_room(next, room, block > 0 ? std::min(left, block) : left);
     }
 
     // What all that is in flight, and the candidate, add to a graph.

@@ -73,6 +73,45 @@ TEST(looking_ahead_takes_little_of_the_time) {
     CHECK(looked.all * 16 < static_cast<uint64_t>(looked.time) / 15);
 }
 
+// What goes beside a kernel that holds the SMs of its partition finds the others: what both leave may run
+// beside them.
+TEST(blocks_pile_up_beside_what_is_in_flight) {
+    for (const auto& [blocks, needs, fits] :
+         {std::tuple{10u, 2u, true}, {10u, 3u, false}, {20u, 1u, false}}) {
+        const auto policy = make_policy("fikit", with_partitions());
+        for (unsigned session = 0; session < 3; ++session) policy->opened(session, session > 0 ? 5 : 0, 1, 0);
+        Work high = small(50 * us), first = small(100 * us), second = small(100 * us);
+        high.blocks = needs;
+        first.blocks = 240;
+        second.blocks = blocks;
+        high.per_sm = first.per_sm = second.per_sm = 1;
+        first.waves = 2;
+        first.block = 50 * us;
+        first.key = 1000;
+        second.waves = 1;
+        second.key = 1001;
+        first.gated = second.gated = true;
+        first.partition = 1;  // 120 SMs
+        Nanoseconds now = 100 * ms;
+        int whole = 0;
+        for (int answer = 0; answer < 40; ++answer)
+            for (high.key = 1; high.key <= 20; ++high.key, now += 54 * us) {
+                const bool looks = high.key == 10 && answer > 20;
+                if (looks) policy->issued(1, first, now);
+                policy->issued(0, high, now);
+                if (high.key == 20) policy->awaited(0, false, now);
+                if (looks) {
+                    policy->arrived(2, second, now + 20 * us);
+                    whole += policy->decide(now + 20 * us).verdict == Verdict::whole;
+                    policy->withdrawn(2, now + 20 * us);
+                    policy->completed(1, first, 0, now + 30 * us);
+                }
+                policy->completed(0, high, 0, now + 53 * us);
+            }
+        CHECK(fits ? whole >= 15 : whole == 0);
+    }
+}
+
 // A kernel holds as many SMs as it has blocks, wherever it goes. What the others are enough for may run
 // beside it.
 TEST(a_few_long_blocks_leave_the_other_multiprocessors) {
