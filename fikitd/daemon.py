@@ -200,18 +200,19 @@ class Daemon:
         with_sessions = set()
         for each in self.sessions.living.values():
             gpu, reserved = each.executor.device.index, 0 if each.job else each.note.reserved_bytes
+            domain = each.executor.domain if each.executor.takes_sessions else None
             inside = each.usage.memory_bytes if each.job in counted else 0
-            claims.append(Claim(gpu, each.uid, reserved, each.usage.memory_bytes - inside, 1))
+            claims.append(Claim(gpu, each.uid, reserved, each.usage.memory_bytes - inside, 1, domain))
             used[each.job, gpu] += inside
             with_sessions.add((each.job, gpu))
         for opening in self.sessions.opening.values():
             reserved = 0 if opening.request.job else opening.reserved_bytes
-            claims.append(Claim(opening.device.index, opening.peer.uid, reserved, 0, 1))
+            claims.append(Claim(opening.device.index, opening.peer.uid, reserved, 0, 1, opening.domain))
             with_sessions.add((opening.request.job, opening.device.index))
         for name, job in counted.items():
             for gpu in job.gpus:
-                coming = 0 if (name, gpu) in with_sessions else 1
-                claims.append(Claim(gpu, job.uid, job.memory_limit_bytes, used[name, gpu], coming))
+                coming, domain = 0 if (name, gpu) in with_sessions else 1, domain_of(job)
+                claims.append(Claim(gpu, job.uid, job.memory_limit_bytes, used[name, gpu], coming, domain))
         return claims
 
     def placing(self, awaited: set[int]) -> Placing:

@@ -19,6 +19,8 @@ from fikitd.errors import InvalidRequest, NotFound, QuotaReached
 
 KEPT_SHARE: Final = 4
 """One in so many of the places that all users share is for those who have none yet."""
+EXECUTOR_SESSIONS: Final = 64
+"""That one executor takes."""
 
 
 class MachineFull(QuotaReached):
@@ -38,6 +40,8 @@ class Claim:
     reserved_bytes: int
     used_bytes: int
     sessions: int
+    domain: str | None = None
+    """Whose executor it has a place of; None: one that takes no more sessions, beside another that does."""
 
 
 class Limits(Protocol):
@@ -180,6 +184,11 @@ def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tup
             f"you have reserved {size(mine)} of your {size(own)} on GPU {device.index},"
             f" {size(ask.memory_bytes)} were asked for",
             "wait until others of yours end, or ask for less",
+        )
+    if sum(claim.sessions for claim in here if claim.domain == ask.domain) >= EXECUTOR_SESSIONS:
+        raise QuotaReached(
+            f"your executor on GPU {device.index} has {EXECUTOR_SESSIONS} sessions, the most one takes",
+            "end one first; isolated jobs and sessions have an executor of their own",
         )
     sessions = sum(claim.sessions for claim in here)
     if sessions >= limits.max_sessions:

@@ -214,7 +214,7 @@ class Supervisor:
     def _living(self, device: DeviceSpec, domain: str) -> Executor | None:
         for executor in self.executors.values():
             same = executor.device.index == device.index and executor.domain == domain
-            if same and executor.state in ("starting", "serving") and not (executor.held or executor.foreign):
+            if same and executor.takes_sessions:
                 return executor
         return None
 

@@ -111,6 +111,11 @@ class Executor:
         return self.adopted and self.description is not None and self.description.release != __version__
 
     @property
+    def takes_sessions(self) -> bool:
+        """Whether those of its trust domain come here."""
+        return self.state in ("starting", "serving") and not (self.held or self.foreign)
+
+    @property
     def idle(self) -> bool:
         """Whether it has nobody: what it said of sessions counts once it was asked after the latest came."""
         told = self.heartbeat is not None and not self.heartbeat.serves and self.asked_at > self.idle_since

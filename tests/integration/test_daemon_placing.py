@@ -112,6 +112,27 @@ def test_a_session_goes_where_an_executor_can_serve_it(start: Start) -> None:
     assert isolated(1) == 1
 
 
+def test_an_executor_that_is_full_has_others_go_elsewhere_or_wait(start: Start) -> None:
+    daemon = start(("[profiles]", "[tenant_defaults]\nmax_sessions = 256\n[profiles]"))
+    client = daemon.client()
+    for _ in range(64):
+        assert isinstance(client.ask(p.OpenSession(name="any", gpu=0)), p.SessionOpened)
+    refused = client.ask(p.OpenSession(name="any", gpu=0))
+    assert (refused.code, refused.message) == (
+        "quota",
+        "your executor on GPU 0 has 64 sessions, the most one takes",
+    )
+    assert isinstance(client.ask(p.OpenSession(name="alone", gpu=0, isolated=True)), p.SessionOpened)
+    client.ask(p.OpenSession(name="elsewhere"))
+    job = submit(client, 0)
+    assert until_waiting(client, job) == refused.message
+    first, *_ = (each for each in client.ask(p.ListSessions()).sessions if each.name == "any")
+    client.ask(p.Kill(target=first.session))
+    assert until_running(client, job) == [0]
+    gpus = {each.name: each.gpu for each in client.ask(p.ListSessions()).sessions}
+    assert gpus == {"any": 0, "alone": 0, "elsewhere": 1}
+
+
 def test_a_job_has_its_session_on_each_of_its_gpus(start: Start, as_user: AsUser) -> None:
     """Also once it has begun to use one of them: nobody else takes its place on the others."""
     daemon = start(("[device]", "[device]\nmax_sessions = 1"))

@@ -21,14 +21,12 @@ from fikit.protocol import GateStatistics, Usage
 from trio.testing import wait_all_tasks_blocked
 
 from fikitd import directories, metrics
-from fikitd.configuration import Allowance, DaemonSection, DeviceSection
+from fikitd.configuration import DaemonSection, DeviceSection
 from fikitd.device import ORDER, VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, socket_lock, state_lock
 from fikitd.errors import (
     ConfigurationError,
     DeviceUnavailableError,
-    InvalidRequest,
-    NotFound,
     QuotaReached,
     Unavailable,
 )
@@ -40,7 +38,6 @@ from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
 from fikitd.notify import notify
-from fikitd.placement import Ask, Claim, MachineFull, index_of, memory_limit, place
 from fikitd.processes import Process
 from fikitd.session import Session, SessionNote
 from fikitd.sessions import SUM, Sessions
@@ -48,80 +45,10 @@ from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
 
 GIB = 1 << 30
-ALLOWED = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=0, max_sessions=3, max_jobs=1)
 
 
-def gpu(index: int, memory: int = 8 * GIB) -> DeviceSpec:
-    return DeviceSpec(index, f"gpu {index}", f"uuid {index}", memory, index, False, None, 1.0)
-
-
-TWO = {0: gpu(0), 1: gpu(1)}
-LIMITS = DeviceSection(max_sessions=2)
-SERVED: Any = SimpleNamespace(failing=(), check_place=lambda gpu, domain, uid: None)
-
-
-def ask(memory: int = 0, index: int | None = None, allowed: Allowance = ALLOWED) -> Ask:
-    return Ask(7, index, memory, allowed)
-
-
-def test_the_emptier_gpu_wins() -> None:
-    assert place(ask(), TWO, [], LIMITS, SERVED).index == 0
-    assert place(ask(), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS, SERVED).index == 1
-    assert place(ask(), TWO, [Claim(0, 1, 0, GIB, 1)], LIMITS, SERVED).index == 1
-    assert place(ask(index=0), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS, SERVED).index == 0
-
-
-def test_a_gpu_is_named_by_the_beginning_of_its_uuid_alone() -> None:
-    assert [index_of(name, TWO) for name in (1, "uuid 0", "UUID 1")] == [1, 0, 1]
-    with pytest.raises(NotFound, match="no GPU uuid 2"):
-        index_of("uuid 2", TWO)
-    with pytest.raises(InvalidRequest, match=r"uuid may be GPU 0 \(uuid 0\), 1 \(uuid 1\)"):
-        index_of("uuid", TWO)
-
-
-def test_no_room() -> None:
-    with pytest.raises(MachineFull, match="2 sessions"):
-        place(ask(index=0), TWO, [Claim(0, 1, 0, 0, 2)], LIMITS, SERVED)
-    with pytest.raises(MachineFull, match=r"^GPU 0 has 3\.50 GiB left to reserve, 5 GiB were asked for"):
-        place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 9 * GIB // 2, 0, 1)], LIMITS, SERVED)
-    with pytest.raises(QuotaReached, match="3 sessions") as reached:
-        place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS, SERVED)
-    assert reached.value.hint == "end one first, or have the tenant's max_sessions raised"
-    with pytest.raises(QuotaReached, match=r"^9 GiB are more than the 8 GiB you may have on GPU 0"):
-        place(ask(9 * GIB), TWO, [], LIMITS, SERVED)
-    with pytest.raises(NotFound, match="no GPU 4"):
-        place(ask(index=4), TWO, [], LIMITS, SERVED)
-
-
-def test_who_waits_for_room_waits_where_there_can_be_some() -> None:
-    """Jobs that come later wait behind him there alone."""
-    quota = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=2 * GIB, max_sessions=3, max_jobs=1)
-    full = Claim(0, 1, 8 * GIB, 0, 1)
-    with pytest.raises(MachineFull) as waits:
-        place(ask(3 * GIB), {0: gpu(0), 1: gpu(1, 2 * GIB)}, [full], LIMITS, SERVED)
-    assert waits.value.gpus == {0}
-    with pytest.raises(MachineFull) as waits:
-        place(ask(GIB, None, quota), TWO, [full, Claim(1, 7, 2 * GIB, 0, 1)], LIMITS, SERVED)
-    assert waits.value.gpus == {0}
-    with pytest.raises(QuotaReached, match="you have reserved") as waits:
-        place(
-            ask(GIB, 0, quota), TWO, [Claim(0, 7, 2 * GIB, 0, 1), Claim(0, 1, 6 * GIB, 0, 1)], LIMITS, SERVED
-        )
-    assert not isinstance(waits.value, MachineFull)
-
-
-def test_memory_limit() -> None:
-    quota = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=2 * GIB, max_sessions=3, max_jobs=1)
-    assert memory_limit(ask(), gpu(0)) == 8 * GIB
-    assert memory_limit(ask(allowed=quota), gpu(0)) == 2 * GIB
-    assert memory_limit(ask(GIB, allowed=quota), gpu(0)) == GIB
-    for allowed, hint in ((quota, "memory_limit_bytes raised"), (ALLOWED, "ask for less")):
-        with pytest.raises(QuotaReached) as refused:
-            memory_limit(ask(9 * GIB, allowed=allowed), gpu(0))
-        assert refused.value.hint.endswith(hint)
-    reserved = "^you have reserved 1 GiB of your 2 GiB on GPU 0, 2 GiB were asked for$"
-    with pytest.raises(QuotaReached, match=reserved):
-        place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS, SERVED)
+def gpu(index: int) -> DeviceSpec:
+    return DeviceSpec(index, f"gpu {index}", f"uuid {index}", 8 * GIB, index, False, None, 1.0)
 
 
 def test_device_choice_falls_back() -> None:
