@@ -108,8 +108,9 @@ async def serve(
     daemon = await Daemon.open(configuration, places, devices)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
+        listener = Listener(daemon)
         for each in listening:
-            nursery.start_soon(Listener(daemon).run, each)
+            nursery.start_soon(listener.run, each)
         await nursery.start(daemon.mps.run)
         await nursery.start(daemon.supervisor.run)
         await daemon.sessions.close_left()
@@ -117,7 +118,7 @@ async def serve(
         daemon.taken_over.set()
         nursery.start_soon(keep_books, daemon)
         nursery.start_soon(feed_watchdog, daemon)
-        nursery.start_soon(keep_places, daemon, own, runtime)
+        nursery.start_soon(keep_places, daemon, listener, own, runtime)
         if scraped is not None:
             nursery.start_soon(metrics.serve_http, daemon, scraped)
         gpus = ", ".join(device.name for device in devices)

@@ -90,9 +90,9 @@ class Runtime:
         return True
 
 
-async def keep_places(daemon: Daemon, own: OwnSocket | None, runtime: Runtime) -> None:
+async def keep_places(daemon: Daemon, listener: Listener, own: OwnSocket | None, runtime: Runtime) -> None:
     """For ever."""
-    listener, log = Listener(daemon), structlog.get_logger()
+    log = structlog.get_logger()
     async with trio.open_nursery() as nursery:
         while True:
             await trio.sleep(LOOK_SECONDS)

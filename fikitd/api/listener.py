@@ -81,7 +81,7 @@ def remove_socket(path: Path, made: os.stat_result) -> None:
 
 
 class Listener:
-    """Accepts connections and serves each; a connection that fails ends alone."""
+    """Accepts connections, of any number of sockets, and serves each; a connection that fails ends alone."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon

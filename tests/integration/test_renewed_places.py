@@ -27,6 +27,13 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
+def two_connections(stopped_daemon: Daemon) -> None:
+    """Are what a user may hold."""
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
+
+
+@pytest.fixture
 def user(stopped_daemon: Daemon) -> Path:
     """The directory of the socket and of the runtime directory."""
     directory = stopped_daemon.place / "user"
@@ -66,6 +73,15 @@ def test_a_user_who_was_logged_out_finds_his_daemon(stopped_daemon: Daemon, user
         check=False,
     )
     assert f"uses the socket {stopped_daemon.socket}" in refused.stderr
+
+
+@pytest.mark.usefixtures("two_connections", "user")
+def test_who_is_connected_counts_also_where_the_socket_is_another(stopped_daemon: Daemon) -> None:
+    for _ in range(2):
+        stopped_daemon.client()
+    log_out_and_in(stopped_daemon.socket.parent)
+    until(lambda: listens(stopped_daemon.socket))
+    assert stopped_daemon.client(hello=False).receive()[1].code == "quota"
 
 
 def test_who_lives_knows_nobody_of_another_runtime_directory(stopped_daemon: Daemon, user: Path) -> None:
