@@ -12,17 +12,8 @@ namespace {
 
 // The window of the generic address space that an access is to; 0: global memory.
 std::uint64_t window_of(Space space, std::uint64_t address) {
-    switch (space) {
-        case Space::shared:
-            return window::shared;
-        case Space::local:
-            return window::local;
-        case Space::parameter:
-        case Space::frame_parameter:
-            return window::parameter;
-        default:
-            return address & ~window::mask;
-    }
+    const std::uint64_t own = window_of(space);
+    return own != 0 ? own : address & ~window::mask;
 }
 
 // All of it, whether the address names the window or is an offset in it.

@@ -172,19 +172,6 @@ void lower_mov(Lowering& lowering) {
 
 // --- addresses
 
-std::uint64_t window_of(Space space) {
-    switch (space) {
-        case Space::shared:
-            return window::shared;
-        case Space::local:
-            return window::local;
-        case Space::parameter:
-            return window::parameter;
-        default:
-            return 0;
-    }
-}
-
 std::optional<Space> space_of(Lowering& lowering) {
     if (lowering.accept(".global")) return Space::global;
     if (lowering.accept(".const")) return Space::constant;

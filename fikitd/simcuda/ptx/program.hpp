@@ -140,6 +140,21 @@ inline constexpr std::uint64_t mask = (std::uint64_t{1} << shift) - 1;
 inline constexpr unsigned rank_shift = 24;
 }  // namespace window
 
+// 0: none, its addresses are the generic ones.
+constexpr std::uint64_t window_of(Space space) {
+    switch (space) {
+        case Space::shared:
+            return window::shared;
+        case Space::local:
+            return window::local;
+        case Space::parameter:
+        case Space::frame_parameter:
+            return window::parameter;
+        default:
+            return 0;
+    }
+}
+
 constexpr std::uint64_t code_address(std::uint64_t function) { return window::code | ((function + 1) << 4); }
 
 }  // namespace fikit::sim::ptx
