@@ -162,7 +162,7 @@ bool Core::start_call(Session& session) {
     session.call_pending.store(true, std::memory_order_release);
     if (!loads) session.call_since = compiles ? 0 : now_;
     session.head_ready = false;  // the head is the worker's until the call is answered
-    (compiles ? compilers_ : workers_).post([this, &session, loads, allocates] {
+    const auto work = [this, &session, loads, allocates] {
         bool answered = false;
         {
             std::unique_lock lock(memory_mutex_, std::defer_lock);
@@ -176,7 +176,8 @@ bool Core::start_call(Session& session) {
             session.call_again.store(true, std::memory_order_release);
         session.worker_busy.store(false, std::memory_order_release);
         kick();
-    });
+    };
+    (compiles ? compilers_ : workers_).post(work, session.level);
     return true;
 }
 

@@ -1,7 +1,9 @@
 // Threads for what may take long: answering calls (module loads, mapping memory), freeing what a session
-// held. The dispatch thread hands jobs over and never waits for them.
+// held. The dispatch thread hands jobs over and never waits for them. Those of the most urgent session are
+// next: one may take seconds, and every other session may have one waiting.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -24,10 +26,12 @@ class Workers {
             });
     }
 
-    void post(std::function<void()> job) {
+    void post(std::function<void()> job, int level = 0) {
         {
             const std::lock_guard lock(mutex_);
-            jobs_.push_back(std::move(job));
+            const auto less_urgent = [](int own, const Job& other) { return own < other.level; };
+            const auto place = std::upper_bound(jobs_.begin(), jobs_.end(), level, less_urgent);
+            jobs_.insert(place, {level, std::move(job)});
         }
         ready_.notify_one();
     }
@@ -44,23 +48,28 @@ class Workers {
     }
 
   private:
+    struct Job {
+        int level;
+        std::function<void()> work;
+    };
+
     void run() {
         for (;;) {
-            std::function<void()> job;
+            std::function<void()> work;
             {
                 std::unique_lock lock(mutex_);
                 ready_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
                 if (jobs_.empty()) return;
-                job = std::move(jobs_.front());
+                work = std::move(jobs_.front().work);
                 jobs_.pop_front();
             }
-            job();
+            work();
         }
     }
 
     std::mutex mutex_;
     std::condition_variable ready_;
-    std::deque<std::function<void()>> jobs_;
+    std::deque<Job> jobs_;
     std::vector<std::thread> threads_;
     bool stopping_ = false;
 };

@@ -1,4 +1,6 @@
 // Loading code: what the driver compiles holds nobody up; what then reaches the GPU waits for it to be idle.
+#include <algorithm>
+
 #include "rig.hpp"
 
 using namespace fikit;
@@ -20,13 +22,13 @@ class Compiling {
   public:
     Compiling() {
         null_driver::set_on_compile([this] {
-            ++begun_;
-            while (!over_.load()) std::this_thread::yield();
+            const uint64_t one = uint64_t{1} << begun_++;
+            while ((let_go_.load() & one) == 0) std::this_thread::yield();
             ++ended_;
         });
     }
     ~Compiling() {
-        over_ = true;
+        let_go();
         for (std::thread& thread : threads_) thread.join();
         while (ended_ != begun_) std::this_thread::yield();  // nobody may wait for them any more
         null_driver::set_on_compile(nullptr);
@@ -39,11 +41,12 @@ class Compiling {
     }
     unsigned begun() const { return begun_; }
     unsigned loaded() const { return loaded_; }
-    void let_go() { over_ = true; }
+    void let_go() { let_go_ = ~uint64_t{0}; }
+    void let_go(unsigned number) { let_go_ |= uint64_t{1} << number; }  // as they have begun
 
   private:
     std::atomic<unsigned> begun_{0}, ended_{0}, loaded_{0};
-    std::atomic<bool> over_{false};
+    std::atomic<uint64_t> let_go_{0};
     std::vector<std::thread> threads_;
 };
 
@@ -65,6 +68,30 @@ TEST(compiling_keeps_nobody_from_anything) {
     CHECK_EQUAL(compiling.loaded(), 0u);
     compiling.let_go();
     rig.turn_until([&] { return compiling.loaded() == starting.size(); });
+}
+
+// Every other session may have code to compile, which may take seconds each.
+TEST(the_most_urgent_sessions_code_is_next) {
+    Rig rig;
+    std::vector<Tenant> others;
+    for (const char* id : {"a", "b", "c", "d"}) others.push_back(rig.attach(id));
+    Tenant high = rig.attach("high", 0);
+    Compiling compiling;
+    for (Tenant& tenant : others) compiling.load(tenant);
+    const auto is_read = [](const Tenant& tenant) {
+        return __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE) != 0;
+    };
+    rig.turn_until([&] { return std::all_of(others.begin(), others.end(), is_read); });
+    rig.turn_until([&] { return compiling.begun() == worker_threads; });
+    compiling.load(high);
+    rig.turn_until([&] { return is_read(high); });
+    compiling.let_go(0);
+    rig.turn_until([&] { return compiling.loaded() == 1 && compiling.begun() == worker_threads + 1; });
+    compiling.let_go(worker_threads);
+    rig.turn_until([&] { return compiling.loaded() == 2; });
+    CHECK_EQUAL(high.inbox->call_done, 1u);
+    compiling.let_go();
+    rig.turn_until([&] { return compiling.loaded() == others.size() + 1; });
 }
 
 TEST(code_waits_for_an_idle_gpu_and_gated_work_for_code) {
