@@ -184,7 +184,7 @@ inline bool Core::serve_ring(Session& session) {
 }
 
 // High-priority sessions wait for nobody, not even for a round of the others' operations.
-inline bool Core::serve_high() {
+bool Core::serve_high() {
     bool progress = false;
     in_a_row_ = false;
     for (const auto& session : sessions_) {
@@ -286,10 +286,13 @@ bool Core::turn() {
     if (!in_a_row_) progress |= gate();
     if (progress) publish_tails();
     progress |= collect();
-    const Nanoseconds now = clock_.now();
-    for (const auto& session : sessions_)
-        if (session->unmarked_steps > 0) progress |= flush_marks(*session, now, false);
+    for (const auto& session : sessions_) {
+        if (session->unmarked_steps == 0 || !flush_marks(*session, clock_.now(), false)) continue;
+        progress = true;
+        serve_high();
+    }
     progress |= wake_more();
+    const Nanoseconds now = clock_.now();
     check_health(now);
     // Somebody may always have something to do: others end all the same.
     if (now - heard_at_ >= hear_interval) hear({});
