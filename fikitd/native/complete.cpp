@@ -145,6 +145,43 @@ uint64_t Core::reached(Session& session, SessionStream& stream, uint32_t handle,
     return step;
 }
 
+inline void Core::complete(Session& session, SessionStream& stream, InFlight& entry, TraceRecord& trace,
+                           Nanoseconds now, Nanoseconds unfinished) {
+    if (entry.timer == InFlight::write) [[unlikely]]
+        return;
+    const Beside::Others others = beside_.leave(entry.work, entry.beside);
+    const auto of_kernel = [&] {  // not looked at where nothing is to be learnt of it
+        return entry.kernel != nullptr && entry.kernel->work.key == entry.work.key;
+    };
+    Nanoseconds measured = 0, takes = entry.work.expected;
+    if (entry.timer >= 0) [[unlikely]] {
+        ++session.usage.measured;
+        const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
+        float milliseconds = 0;
+        if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
+            measured =
+                std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) -
+                                             timer_overhead_[entry.queued]);
+        if (entry.traced) record_trace(trace, timer, measured);
+        free_timers_.push_back(entry.timer);
+        if (measured > 0 && of_kernel()) {
+            profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
+            session.usual.measured(*entry.kernel);
+        }
+    } else if (entry.traced) {
+        trace_.add(trace);
+    }
+    if (measured > 0)
+        takes = measured;
+    else if (!entry.work.known && of_kernel())  // launches before it have been measured since it was issued
+        takes = entry.kernel->work.expected;
+    // What is known of a kernel may come from other data: nothing took longer than there was time.
+    if (measured == 0) takes = std::clamp<Nanoseconds>(now - stream.charged_upto, 0, takes);
+    stream.charged_upto += takes;
+    session.usage.gpu_ns += takes;
+    policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
+}
+
 bool Core::collect(Session& session, Nanoseconds now) {
     bool progress = false, awaited = false;
     for (size_t i = 0; i < session.active.size();) {
@@ -201,43 +238,6 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     stream.queue.reset();
     std::erase(session.used, handle);
     session.spare_queues.resize(std::min(session.spare_queues.size(), session.used.size()));
-}
-
-void Core::complete(Session& session, SessionStream& stream, InFlight& entry, TraceRecord& trace,
-                    Nanoseconds now, Nanoseconds unfinished) {
-    if (entry.timer == InFlight::write) [[unlikely]]
-        return;
-    const Beside::Others others = beside_.leave(entry.work, entry.beside);
-    const auto of_kernel = [&] {  // not looked at where nothing is to be learnt of it
-        return entry.kernel != nullptr && entry.kernel->work.key == entry.work.key;
-    };
-    Nanoseconds measured = 0, takes = entry.work.expected;
-    if (entry.timer >= 0) [[unlikely]] {
-        ++session.usage.measured;
-        const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
-        float milliseconds = 0;
-        if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
-            measured =
-                std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) -
-                                             timer_overhead_[entry.queued]);
-        if (entry.traced) record_trace(trace, timer, measured);
-        free_timers_.push_back(entry.timer);
-        if (measured > 0 && of_kernel()) {
-            profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
-            session.usual.measured(*entry.kernel);
-        }
-    } else if (entry.traced) {
-        trace_.add(trace);
-    }
-    if (measured > 0)
-        takes = measured;
-    else if (!entry.work.known && of_kernel())  // launches before it have been measured since it was issued
-        takes = entry.kernel->work.expected;
-    // What is known of a kernel may come from other data: nothing took longer than there was time.
-    if (measured == 0) takes = std::clamp<Nanoseconds>(now - stream.charged_upto, 0, takes);
-    stream.charged_upto += takes;
-    session.usage.gpu_ns += takes;
-    policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
 }
 
 // Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds

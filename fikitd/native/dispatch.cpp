@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <descriptors.hpp>
 #include <optional>
 #include <stdexcept>
@@ -112,6 +113,31 @@ bool Core::serve(Session& session) {
     if (!session.ring.has_record()) session.row_at = session.row = 0;
 }
 
+// Fills head_work and head_kernel. False: the launch was refused.
+inline bool Core::prepare_launch(Session& session) {
+    const auto& launch = session.head->as<fikit_launch>();
+    // A shape is compared as the record has it.
+    static_assert(offsetof(fikit_launch, shared_bytes) - offsetof(fikit_launch, grid) ==
+                  offsetof(KernelShape, shared_bytes));
+    static_assert(sizeof(KernelShape) == offsetof(KernelShape, shared_bytes) + sizeof launch.shared_bytes);
+    if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
+        return refuse_function(session, launch.function);
+    SessionFunction& function = session.functions[launch.function];
+    const KernelEntry* const last = function.last_kernel;
+    const bool repeated = last != nullptr && last->key == function.last_key && last->waves != 0 &&
+                          std::memcmp(&last->shape, launch.grid, sizeof(KernelShape)) == 0 &&
+                          launch.parameter_bytes == function.parameter_bytes;
+    if (!repeated && !examine_launch(session, function)) return false;
+    scheduling::Work& work = session.head_work;
+    work = function.last_kernel->work;
+    session.head_kernel = function.last_kernel;
+    if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
+    if (session.head_kernel->mixed) [[unlikely]]
+        tell_apart(session);
+    work.expected = work.expected > 0 ? std::max(work.expected, UsualKernel::least) : guess(session);
+    return true;
+}
+
 inline bool Core::serve_ring(Session& session) {
     bool progress = false;
     const bool beside = in_flight_ > session.in_flight;
@@ -128,6 +154,7 @@ inline bool Core::serve_ring(Session& session) {
             continue;
         }
         const uint16_t op = session.head->record().op;
+        const uint32_t stream = session.head->record().stream;
         const bool launch = op == FIKIT_OP_LAUNCH;
         if (!launch) {
             if (op == FIKIT_OP_CALL) return start_call(session) || progress;
@@ -138,7 +165,7 @@ inline bool Core::serve_ring(Session& session) {
         if (!launch && !is_step(op)) {
             manage(session);
             session.head_ready = false;
-        } else if (const auto& slot = session.streams[session.head->record().stream];
+        } else if (const auto& slot = session.streams[stream];
                    (slot == nullptr || !slot->created) && !stream_exists(session)) {
             return progress;
         } else if (!launch && ((op == FIKIT_OP_VALUES && !begin_values(session)) ||
@@ -147,13 +174,12 @@ inline bool Core::serve_ring(Session& session) {
         } else if (launch                 ? prepare_launch(session)
                    : op == FIKIT_OP_GRAPH ? prepare_graph(session)
                                           : (prepare_copy(session), true)) {
+            session.head_work.stream = static_cast<uint8_t>(stream % scheduling::streams_told_apart);
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
                 issue(session, whole_gpu);
             } else {
                 session.head_waits = true;
                 session.head_arrived = now_;
-                session.head_work.stream =
-                    static_cast<uint8_t>(session.head->record().stream % scheduling::streams_told_apart);
                 policy_->arrived(session.index, session.head_work, now_);
                 return progress;
             }

@@ -137,31 +137,6 @@ void Core::tell_apart(Session& session) {
     session.head_work.whole |= whole;
 }
 
-// Fills head_work and head_kernel. False: the launch was refused.
-bool Core::prepare_launch(Session& session) {
-    const auto& launch = session.head->as<fikit_launch>();
-    // A shape is compared as the record has it.
-    static_assert(offsetof(fikit_launch, shared_bytes) - offsetof(fikit_launch, grid) ==
-                  offsetof(KernelShape, shared_bytes));
-    static_assert(sizeof(KernelShape) == offsetof(KernelShape, shared_bytes) + sizeof launch.shared_bytes);
-    if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
-        return refuse_function(session, launch.function);
-    SessionFunction& function = session.functions[launch.function];
-    const KernelEntry* const last = function.last_kernel;
-    const bool repeated = last != nullptr && last->key == function.last_key && last->waves != 0 &&
-                          std::memcmp(&last->shape, launch.grid, sizeof(KernelShape)) == 0 &&
-                          launch.parameter_bytes == function.parameter_bytes;
-    if (!repeated && !examine_launch(session, function)) return false;
-    scheduling::Work& work = session.head_work;
-    work = function.last_kernel->work;
-    session.head_kernel = function.last_kernel;
-    if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
-    if (session.head_kernel->mixed) [[unlikely]]
-        tell_apart(session);
-    work.expected = work.expected > 0 ? std::max(work.expected, UsualKernel::least) : guess(session);
-    return true;
-}
-
 [[gnu::noinline]] Nanoseconds Core::guess(const Session& session) const {
     return session.usual.guess(session.level == scheduling::highest_level, settings_.bounds.in_flight);
 }
@@ -287,7 +262,7 @@ bool Core::keep_timer(Session& session) {
 }
 
 // Begins to measure what is issued next on the stream; -1: no timer is free.
-int32_t Core::start_timer(Session& session, CUstream stream) {
+[[gnu::noinline]] int32_t Core::start_timer(Session& session, CUstream stream) {
     static constexpr size_t spared = 2 * scheduling::max_sessions;
     int32_t timer = std::exchange(session.head_timer, -1);
     if (timer < 0) timer = take_timer(spared);
@@ -315,7 +290,8 @@ void Core::issue(Session& session, uint8_t where) {
     const bool sampled =
         session.head_kernel != nullptr &&
         (session.head_kernel->sample_now() || session.measured || (high && policy_->curious(session.index)));
-    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(session, lane->stream) : -1;
+    const bool traced = trace_.on();
+    const int32_t timer = work && (sampled || traced) ? start_timer(session, lane->stream) : -1;
     const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
                                                          : issue_other(session, stream, lane->stream);
     if (result != CUDA_SUCCESS && where != whole_gpu) [[unlikely]]
@@ -323,15 +299,15 @@ void Core::issue(Session& session, uint8_t where) {
     if (timer >= 0) [[unlikely]]
         driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
     if (session.head_kernel != nullptr) {
-        const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
-        if (sampled && session.last_key != 0)
+        if (sampled && session.last_key != 0) [[unlikely]] {
+            const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
             session.head_kernel->of_key().follows(session.last_key, arrived - session.last_launch);
+        }
         session.last_key = session.head_work.key;
         stream.before.launched(session.last_key);
         session.last_launch = now_;
     }
 
-    const bool gated = session.level != scheduling::highest_level;
     now_ = clock_.now();
     count_step(session, stream, record.stream);
     if (work && (result == CUDA_SUCCESS || timer >= 0)) {
@@ -339,15 +315,14 @@ void Core::issue(Session& session, uint8_t where) {
         entry.step = stream.issued;
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
-        entry.work.gated = gated;
+        entry.work.gated = !high;
         entry.work.partition = where;
-        entry.work.stream = static_cast<uint8_t>(record.stream % scheduling::streams_told_apart);
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.queued = stream.completed + 1 < stream.issued;
         entry.multiprocessors = lane->multiprocessors;
-        entry.traced = trace_.on();
-        if (entry.traced) [[unlikely]]
+        entry.traced = traced;
+        if (traced) [[unlikely]]
             begin_trace(session, entry, began, stream.queue->back_trace());
         session.unmarked_work += entry.work.expected;
         entry.beside = beside_.enter(entry.work);

@@ -2,15 +2,8 @@
 
 #include <calls.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-
 namespace fikit {
 namespace {
-
-// The compiler must not read from the ring again what was copied from it.
-inline void read_once() { std::atomic_signal_fence(std::memory_order_acq_rel); }
 
 // Bytes of a call's fixed request, or 0 for a number that names no call.
 uint32_t request_bytes(uint32_t call) {
@@ -23,19 +16,6 @@ uint32_t request_bytes(uint32_t call) {
         default:
             return 0;
     }
-}
-
-inline const char* check_launch(const fikit_launch& launch) {
-    if (launch.function >= FIKIT_MAX_FUNCTIONS) [[unlikely]]
-        return "launch: function handle out of range";
-    if (launch.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]
-        return "launch: too many attributes";
-    if (launch.parameter_bytes > FIKIT_MAX_PARAMETERS) [[unlikely]]
-        return "launch: too many parameter bytes";
-    if (sizeof(fikit_launch) + launch.attributes * sizeof(fikit_attribute) + launch.parameter_bytes >
-        launch.record.bytes) [[unlikely]]
-        return "launch: attributes and parameters exceed the record";
-    return nullptr;
 }
 
 const char* check_rows(const fikit_copy_rows& copy) {
@@ -94,7 +74,22 @@ const char* check_call(const Operation& operation, uint32_t bytes) {
     return nullptr;
 }
 
-[[gnu::noinline]] const char* check_other(const Operation& operation) {
+}  // namespace
+
+// Between slices of one row it counts, too, that to the driver a pitch of 0 is the width.
+bool span_of(const fikit_copy_rows& copy, const fikit_copy_end& end, uint64_t& bytes) {
+    uint64_t slice = 0, slices = 0, rows = 0;
+    if (((copy.rows > 1 || copy.slices > 1) && end.pitch < copy.width) ||
+        (copy.slices > 1 && end.height < copy.rows) ||
+        __builtin_mul_overflow(end.pitch, end.height, &slice) ||
+        __builtin_mul_overflow(slice, copy.slices - 1, &slices) ||
+        __builtin_mul_overflow(end.pitch, copy.rows - 1, &rows) ||
+        __builtin_add_overflow(slices, rows, &bytes))
+        return false;
+    return !__builtin_add_overflow(bytes, copy.width, &bytes);
+}
+
+const char* what_is_wrong_beside_launches(const Operation& operation) {
     const fikit_record& record = operation.record();
     switch (record.op) {
         case FIKIT_OP_GRAPH:
@@ -129,32 +124,6 @@ const char* check_call(const Operation& operation, uint32_t bytes) {
     }
 }
 
-// What is wrong with a copied record, or nullptr. Sizes, handles, limits and enumerations only: whether a
-// handle exists is for the session to know.
-inline const char* check_record(const Operation& operation) {
-    const fikit_record& record = operation.record();
-    if (record.stream >= FIKIT_MAX_STREAMS) [[unlikely]]
-        return "stream handle out of range";
-    return record.op == FIKIT_OP_LAUNCH ? check_launch(operation.as<fikit_launch>()) : check_other(operation);
-}
-
-}  // namespace
-
-// Between slices of one row it counts, too, that to the driver a pitch of 0 is the width.
-bool span_of(const fikit_copy_rows& copy, const fikit_copy_end& end, uint64_t& bytes) {
-    uint64_t slice = 0, slices = 0, rows = 0;
-    if (((copy.rows > 1 || copy.slices > 1) && end.pitch < copy.width) ||
-        (copy.slices > 1 && end.height < copy.rows) ||
-        __builtin_mul_overflow(end.pitch, end.height, &slice) ||
-        __builtin_mul_overflow(slice, copy.slices - 1, &slices) ||
-        __builtin_mul_overflow(end.pitch, copy.rows - 1, &rows) ||
-        __builtin_add_overflow(slices, rows, &bytes))
-        return false;
-    return !__builtin_add_overflow(bytes, copy.width, &bytes);
-}
-
-const char* what_is_wrong(const Operation& operation) { return check_record(operation); }
-
 // Looks how far the tenant has written.
 RingReader::Result RingReader::look() {
     if (error_ != nullptr) return Result::broken;
@@ -164,43 +133,6 @@ RingReader::Result RingReader::look() {
         return fail("ring: impossible head");
     seen_ = head;
     return Result::ready;
-}
-
-RingReader::Result RingReader::next(Operation& into) {
-    for (;;) {
-        if (seen_ == tail_)
-            if (const Result result = look(); result != Result::ready) return result;
-        const uint64_t offset = tail_ & (ring_bytes_ - 1);
-        const uint64_t room = std::min(seen_ - tail_, ring_bytes_ - offset);
-        // The first cache line holds the header; what it says is read from the copy alone.
-        const uint8_t* from = ring_ + offset;
-        std::memcpy(into.bytes, from, FIKIT_RECORD_ALIGN);
-        read_once();
-        const uint32_t bytes = into.record().bytes;
-        if (bytes < FIKIT_RECORD_ALIGN || bytes % FIKIT_RECORD_ALIGN != 0 || bytes > room) [[unlikely]]
-            return fail("ring: impossible record size");
-        if (into.record().op == FIKIT_OP_PAD) [[unlikely]] {
-            // At its end only: endless padding would keep the dispatch thread in this ring.
-            if (offset == 0 || offset + bytes != ring_bytes_) return fail("ring: padding in its middle");
-            tail_ += bytes;
-            continue;
-        }
-        if (bytes > FIKIT_MAX_RECORD) [[unlikely]]
-            return fail("ring: record too large");
-        for (uint32_t line = FIKIT_RECORD_ALIGN; line < bytes; line += FIKIT_RECORD_ALIGN)
-            std::memcpy(into.bytes + line, from + line, FIKIT_RECORD_ALIGN);
-        read_once();
-        tail_ += bytes;
-        if (tail_ != seen_) {
-            // The next record comes from the tenant's core; it may travel while this one is issued.
-            const uint8_t* following = ring_ + (tail_ & (ring_bytes_ - 1));
-            __builtin_prefetch(following);
-            __builtin_prefetch(following + FIKIT_RECORD_ALIGN);
-        }
-        if (const char* wrong = check_record(into); wrong != nullptr) [[unlikely]]
-            return fail(wrong);
-        return Result::ready;
-    }
 }
 
 }  // namespace fikit

@@ -4,6 +4,8 @@
 
 #include <abi.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -63,8 +65,31 @@ inline bool is_step(uint16_t op) {
 // How far the memory that is an end of a copy reaches, from the first byte to the last; false: too far.
 bool span_of(const fikit_copy_rows& copy, const fikit_copy_end& end, uint64_t& bytes);
 
-// What is wrong with a record that lies in an image, or nullptr; its own size is the caller's to check.
-const char* what_is_wrong(const Operation& operation);
+// Of an operation that is no launch.
+const char* what_is_wrong_beside_launches(const Operation& operation);
+
+inline const char* what_is_wrong(const fikit_launch& launch) {
+    if (launch.function >= FIKIT_MAX_FUNCTIONS) [[unlikely]]
+        return "launch: function handle out of range";
+    if (launch.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]
+        return "launch: too many attributes";
+    if (launch.parameter_bytes > FIKIT_MAX_PARAMETERS) [[unlikely]]
+        return "launch: too many parameter bytes";
+    if (sizeof(fikit_launch) + launch.attributes * sizeof(fikit_attribute) + launch.parameter_bytes >
+        launch.record.bytes) [[unlikely]]
+        return "launch: attributes and parameters exceed the record";
+    return nullptr;
+}
+
+// What is wrong with a copied record, or nullptr. Sizes, handles, limits and enumerations only: whether a
+// handle exists is for the session to know.
+inline const char* what_is_wrong(const Operation& operation) {
+    const fikit_record& record = operation.record();
+    if (record.stream >= FIKIT_MAX_STREAMS) [[unlikely]]
+        return "stream handle out of range";
+    return record.op == FIKIT_OP_LAUNCH ? what_is_wrong(operation.as<fikit_launch>())
+                                        : what_is_wrong_beside_launches(operation);
+}
 
 // The executor's side of one ring.
 class RingReader {
@@ -89,6 +114,8 @@ class RingReader {
     const char* error() const { return error_; }
 
   private:
+    // The compiler must not read from the ring again what was copied from it.
+    static void read_once() { std::atomic_signal_fence(std::memory_order_acq_rel); }
     Result look();
     Result fail(const char* why) {
         error_ = why;
@@ -103,5 +130,43 @@ class RingReader {
     uint64_t seen_ = 0;  // the head when it was last looked at: the tenant's line is left alone meanwhile
     const char* error_ = nullptr;
 };
+
+// Here, as every operation goes through it.
+inline RingReader::Result RingReader::next(Operation& into) {
+    for (;;) {
+        if (seen_ == tail_)
+            if (const Result result = look(); result != Result::ready) return result;
+        const uint64_t offset = tail_ & (ring_bytes_ - 1);
+        const uint64_t room = std::min(seen_ - tail_, ring_bytes_ - offset);
+        // The first cache line holds the header; what it says is read from the copy alone.
+        const uint8_t* from = ring_ + offset;
+        std::memcpy(into.bytes, from, FIKIT_RECORD_ALIGN);
+        read_once();
+        const uint32_t bytes = into.record().bytes;
+        if (bytes < FIKIT_RECORD_ALIGN || bytes % FIKIT_RECORD_ALIGN != 0 || bytes > room) [[unlikely]]
+            return fail("ring: impossible record size");
+        if (into.record().op == FIKIT_OP_PAD) [[unlikely]] {
+            // At its end only: endless padding would keep the dispatch thread in this ring.
+            if (offset == 0 || offset + bytes != ring_bytes_) return fail("ring: padding in its middle");
+            tail_ += bytes;
+            continue;
+        }
+        if (bytes > FIKIT_MAX_RECORD) [[unlikely]]
+            return fail("ring: record too large");
+        for (uint32_t line = FIKIT_RECORD_ALIGN; line < bytes; line += FIKIT_RECORD_ALIGN)
+            std::memcpy(into.bytes + line, from + line, FIKIT_RECORD_ALIGN);
+        read_once();
+        tail_ += bytes;
+        if (tail_ != seen_) {
+            // The next record comes from the tenant's core; it may travel while this one is issued.
+            const uint8_t* following = ring_ + (tail_ & (ring_bytes_ - 1));
+            __builtin_prefetch(following);
+            __builtin_prefetch(following + FIKIT_RECORD_ALIGN);
+        }
+        if (const char* wrong = what_is_wrong(into); wrong != nullptr) [[unlikely]]
+            return fail(wrong);
+        return Result::ready;
+    }
+}
 
 }  // namespace fikit
