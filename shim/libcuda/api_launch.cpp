@@ -227,7 +227,7 @@ void run_callback(void* memory) { call_back(memory, status::success); }
 
 // Registers are given to whole warps, 256 at a time, and to four warps together. A kernel whose limit is
 // lower than its registers allow has it from its launch bounds.
-CUresult refusal(LaunchShape shape, const Function& function) {
+[[gnu::noinline]] CUresult refusal(LaunchShape shape, const Function& function) {
     // Clusters are looked at behind grid and block, but before shared memory.
     LaunchShape bare = shape;
     bare.shared_bytes = 0;
