@@ -174,6 +174,12 @@ bool fills(const Range& range, uint32_t device) {
     return (range.on_device() || pinned) && range.device == device;
 }
 
+// And whether it has come to reach what the program registered, which is shared with it if it must be.
+bool reaches(uint64_t address, Range& range, Device& device) {
+    return range.kind == Range::Kind::registered && make_reachable(address, device) &&
+           ranges.find(address, range) && range.handle != 0 && range.device == device.ordinal;
+}
+
 // Memory that some device may write.
 bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
     return ranges.find(address, bytes, range) == Ranges::Held::wholly && !range.read_only() &&
@@ -207,7 +213,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
     if (lies_across(range, stream))
         return fill_across(stream, {address, range.device}, count, value, sizeof value);
     Producer& producer = producer_of(stream);
-    if (fills(range, stream >> stream_bits))
+    if (fills(range, stream >> stream_bits) || reaches(address, range, device_of(stream)))
         return result_of(producer.fill(stream_number(stream), address, count, value, sizeof value));
     if (const Status status = producer.stream_reach(stream_number(stream))) return result_of(status);
     fill_host(address, value, count);
@@ -218,7 +224,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
 CUresult done(CUresult result, uint32_t stream, uint64_t address) {
     Range range;
     if (result != CUDA_SUCCESS || !ranges.find(address, range) ||
-        (range.kind != Range::Kind::managed && range.kind != Range::Kind::pinned))
+        (range.on_device() && range.kind != Range::Kind::managed))
         return result;
     return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
 }

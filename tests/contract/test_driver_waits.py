@@ -147,3 +147,29 @@ def test_who_waits_for_streams_that_wait_for_values(cuda: Cuda) -> None:
         cuda, lambda: (cuda.launch("nothing", stream=other), cuda.cuStreamSynchronize(other)), AT_MOST_SECONDS
     )
     assert not waits_for_a_waiting_stream(cuda, cuda.stream, AT_MOST_SECONDS)
+
+
+def test_filling_host_memory_behind_what_a_stream_waits_for_does_not_wait(cuda: Cuda) -> None:
+    memory = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    cuda.cuMemHostRegister(start, len(memory), cuda.driver.CU_MEMHOSTREGISTER_DEVICEMAP)
+    pinned, words = cuda.pinned_words(2)
+    stream = cuda.stream()
+    for place in (int(cuda.cuMemHostGetDevicePointer(start, 0)), int(pinned) + 4):
+        words[0] = 0
+        cuda.cuStreamWaitValue32(stream, pinned, 1, 0)
+        late = threading.Timer(AT_MOST_SECONDS, lambda: words.__setitem__(0, 1))
+        late.start()
+        cuda.cuMemsetD8Async(place, 7, 2, stream)
+        cuda.cuMemsetD2D8Async(place + 2, 1, 8, 1, 2, stream)
+        assert words[0] == 0
+        late.cancel()
+        words[0] = 1
+        cuda.cuStreamSynchronize(stream)
+    assert memory[:4] == bytes([7, 7, 8, 8])
+    assert int(words[1]) == 0x08080707
+    cuda.cuMemsetD8(start, 9, 4)
+    assert memory[:4] == bytes([9] * 4)
+    cuda.cuStreamDestroy(stream)
+    cuda.cuMemHostUnregister(start)
+    cuda.cuMemFreeHost(pinned)
