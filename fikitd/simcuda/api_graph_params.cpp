@@ -275,6 +275,7 @@ CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE
     return get<ValuesCommand>(node, [&](ValuesCommand& command) -> CUresult {
         if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *params = {};
+        params->ctx = command.context;
         params->count = static_cast<unsigned>(command.list.size());
         params->paramArray = command.list.data();
         return CUDA_SUCCESS;

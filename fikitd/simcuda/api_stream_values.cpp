@@ -10,6 +10,7 @@ constexpr unsigned batch_most = 256;
 CUresult submit(CUstream handle, ValuesCommand command) {
     return with_stream(handle,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           command.context = stream.context->handle;
                            const CUresult result = check(driver, command);
                            return result != CUDA_SUCCESS ? result : issue(driver, stream, std::move(command));
                        });

@@ -55,6 +55,7 @@ struct HostCommand {
 };
 struct ValuesCommand {
     std::vector<CUstreamBatchMemOpParams> list;
+    CUcontext context = nullptr;
 };
 struct RecordCommand {
     std::shared_ptr<Event> event;

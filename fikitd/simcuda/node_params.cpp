@@ -24,8 +24,8 @@ CUresult take_child(Driver& driver, CUgraph handle, Command& command) {
     return CUDA_SUCCESS;
 }
 
-// What a node runs, and where: a function in its own context unless another is given, a kernel in that which
-// is given or current.
+// What a node runs, and where: a function in its own context, whichever is given, a kernel in that which is
+// given or current.
 CUresult find_function(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Context*& home,
                        Function*& function) {
     if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
@@ -38,7 +38,7 @@ CUresult find_function(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Co
     if (params.func != nullptr) {
         function = driver.functions.find(params.func);
         if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (params.ctx == nullptr) home = function->image->context;
+        home = function->image->context;
         return CUDA_SUCCESS;
     }
     // A function is taken for a kernel, too, but of this context alone (seen on an H200).
@@ -100,7 +100,7 @@ CUresult read_params(Driver& driver, const CUDA_BATCH_MEM_OP_NODE_PARAMS& params
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-    ValuesCommand values{{params.paramArray, params.paramArray + params.count}};
+    ValuesCommand values{{params.paramArray, params.paramArray + params.count}, params.ctx};
     if (const CUresult result = check(driver, values); result != CUDA_SUCCESS) return result;
     command = std::move(values);
     return CUDA_SUCCESS;

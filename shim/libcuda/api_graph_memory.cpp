@@ -153,7 +153,9 @@ CUresult set(Node* node, CUDA_MEM_ALLOC_NODE_PARAMS* given) {
         return CUDA_ERROR_INVALID_VALUE;
     Device* const device = process.find_device(given->poolProps.location.id);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (!allocate(*node, *device, given->bytesize)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!node->access.add(given->accessDescs, given->accessDescCount) ||
+        !allocate(*node, *device, given->bytesize))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     given->dptr = node->memory->address;
     return CUDA_SUCCESS;
 }
@@ -188,6 +190,8 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PA
     parameters->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     parameters->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     parameters->poolProps.location.id = node->memory->device->ordinal;
+    parameters->accessDescs = node->access.begin();
+    parameters->accessDescCount = node->access.size();
     parameters->bytesize = node->memory->bytes;
     parameters->dptr = node->memory->address;
     return CUDA_SUCCESS;

@@ -78,6 +78,7 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
         result != CUDA_SUCCESS)
         return result;
     node->shape = shape;
+    node->context = given->ctx != nullptr ? given->ctx : thread.current()->name;
     node->function = reinterpret_cast<CUfunction>(const_cast<Function*>(function));
     if (!make_room(*node, *function)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (attributes != 0) memcpy(node->packed, kept.begin(), attributes * sizeof(fikit_attribute));
@@ -131,6 +132,7 @@ CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
     List<CUstreamBatchMemOpParams> values;  // what is given may be the node's own
     if (!values.add(given->paramArray, given->count) || !node->values.assign(values))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    node->context = given->ctx;
     return CUDA_SUCCESS;
 }
 
@@ -281,7 +283,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARA
     parameters->blockDimZ = shape.block[2];
     parameters->sharedMemBytes = shape.shared_bytes;
     parameters->kernelParams = node->pointers();
-    parameters->ctx = device_of(shape.stream).primary().name;
+    parameters->ctx = function->context != nullptr ? function->context->name : node->context;
     return CUDA_SUCCESS;
 }
 
@@ -354,8 +356,7 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgrap
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
     const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {process.device(0).primary().name,
-                                              static_cast<unsigned>(node->values.size()),
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {node->context, static_cast<unsigned>(node->values.size()),
                                               node->values.begin(), 0};
     return give(parameters, node, is);
 }

@@ -207,6 +207,7 @@ Node* Captures::begin_node(uint32_t stream, CUgraphNodeType type) {
     Branch& branch = *of_[stream];
     Node* const node = branch.capture->graph->add(type, nullptr, 0);
     if (node == nullptr || !node->before.assign(branch.last)) return nullptr;
+    node->context = branch.context->name;
     branch.last.clear();
     return branch.last.add({node, {}}) ? node : nullptr;
 }

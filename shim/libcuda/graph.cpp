@@ -110,6 +110,8 @@ Graph* Graph::clone() const {
         made->origin = node->id;
         made->function = node->function;
         whole = made->hints.assign(node->hints) && whole;
+        whole = made->access.assign(node->access) && whole;
+        made->context = node->context;
         made->shape = node->shape;
         made->copy = node->copy;
         made->fill = node->fill;

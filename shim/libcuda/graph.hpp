@@ -126,6 +126,7 @@ struct Node {
     LaunchShape shape = {};         // its stream is one of the kernel's device
     uint8_t* packed = nullptr;      // attributes, then parameters, then a pointer to each of these
     List<fikit_attribute> hints;    // attributes that nobody heeds, but who asks is told of
+    CUcontext context = nullptr;    // a library's kernel, words: where they are
     CUDA_MEMCPY3D copy = {};
     CUDA_MEMSET_NODE_PARAMS fill = {};
     CUDA_HOST_NODE_PARAMS host = {};
@@ -136,6 +137,7 @@ struct Node {
     CUgraphConditionalNodeType decision = CU_GRAPH_COND_TYPE_IF;
     List<CUgraph> bodies;
     GraphMemory* memory = nullptr;  // allocated
+    List<CUmemAccessDesc> access;   // that was asked for with it
     CUdeviceptr freed = 0;
     bool enabled = true;
     bool apart = false;  // of one that decides: issued ahead of the executor's graph, or behind it
