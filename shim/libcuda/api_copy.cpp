@@ -297,8 +297,6 @@ uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(addres
 
 }  // namespace
 
-bool can_be_filled(uint64_t address) { return look_up(address, 0, true).kind != Kind::wrong; }
-
 bool is_writable(uint64_t address, uint64_t bytes) {
     Range range;
     return find_writable(address, bytes, range);

@@ -99,9 +99,14 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const unsigned element = given->elementSize;
     if ((element != 1 && element != 2 && element != 4) || given->width == 0 || given->height == 0 ||
-        given->dst % element != 0 || !can_be_filled(given->dst))
+        given->dst % element != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (given->height > 1 && (given->pitch % element != 0 || given->pitch / element < given->width))
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t row = 0, last = 0, bytes = 0;
+    if (__builtin_mul_overflow(given->width, element, &row) ||
+        __builtin_mul_overflow(given->pitch, given->height - 1, &last) ||
+        __builtin_add_overflow(last, row, &bytes) || !is_writable(given->dst, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = usable_here(); result != CUDA_SUCCESS) return result;
     node->fill = *given;

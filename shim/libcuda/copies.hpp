@@ -23,8 +23,6 @@ CUresult await_writers(uint64_t from, uint32_t stream);
 // next. Within a device the legacy default stream sees to that.
 CUresult settle(uint64_t to, uint64_t from);
 
-// Memory that the GPU knows, of whatever kind.
-bool can_be_filled(uint64_t address);
 // All of it memory that some device may write now.
 bool is_writable(uint64_t address, uint64_t bytes);
 // Memory that the device's session can fill, device memory or not.

@@ -198,3 +198,17 @@ def test_rows_a_fraction_of_an_element_apart(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuGraphAddMemsetNode, graph, None, 0, fill, context)
     cuda.cuGraphDestroy(graph)
     cuda.cuMemFree(place)
+
+
+@pytest.mark.parametrize(("width", "height"), [(9, 1), (2, 4)])
+def test_nodes_that_fill_beyond_an_allocation(cuda: Cuda, fails: Check, width: int, height: int) -> None:
+    place, context = cuda.device_words(8), cuda.cuCtxGetCurrent()
+    graph = cuda.cuGraphCreate(0)
+    fill = cuda.CUDA_MEMSET_NODE_PARAMS()
+    fill.dst, fill.elementSize, fill.width, fill.height, fill.pitch = place, 4, 2, 3, 12
+    node = cuda.cuGraphAddMemsetNode(graph, None, 0, fill, context)
+    fill.width, fill.height = width, height
+    fails("INVALID_VALUE", cuda.cuGraphAddMemsetNode, graph, None, 0, fill, context)
+    fails("INVALID_VALUE", cuda.cuGraphMemsetNodeSetParams, node, fill)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuMemFree(place)
