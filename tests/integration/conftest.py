@@ -83,11 +83,15 @@ class Client:
         return self.frames.pop(0)
 
     def ask(self, body: Any) -> Any:
-        identifier = self.send(body)
+        """Its answer. Events that come before it are kept for who receives."""
+        identifier, before = self.send(body), []
         while True:
-            answered, reply = self.receive()
+            answered, reply = frame = self.receive()
             if answered in (identifier, 0):
+                self.frames[:0] = before
                 return reply
+            if isinstance(reply, p.Event):
+                before.append(frame)
 
     def subscribe(self) -> None:
         """To events; what happens before the daemon said so is told to nobody."""
