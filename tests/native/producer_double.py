@@ -363,8 +363,10 @@ def vanish(executor: Executor, values: list[bytes]) -> None:
 
 
 def stall(executor: Executor, values: list[bytes]) -> None:
-    """Runs for some milliseconds."""
-    time.sleep(int.from_bytes(values[0], "little") / 1e3)
+    """Runs until a file ``go`` is beside the log."""
+    assert executor.log is not None
+    while not Path(executor.log.name).with_name("go").exists():
+        time.sleep(1e-3)
 
 
 KERNELS = {"axpy": axpy, "trap": trap, "vanish": vanish, "stall": stall}

@@ -60,6 +60,14 @@ def records(log_path: Path, real: bool) -> Callable[[], list[dict[str, Any]]]:
 
 
 @pytest.fixture
+def let_go(log_path: Path, real: bool) -> Callable[[], None]:
+    """End what stalls, now or later."""
+    if real:
+        pytest.skip("needs the double's kernel")
+    return log_path.with_name("go").touch
+
+
+@pytest.fixture
 def session(socket_path: Path) -> Iterator[fikit.Session]:
     with fikit.connect(name="test") as opened:
         yield opened
