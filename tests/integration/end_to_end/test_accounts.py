@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import fikit
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Client, Daemon
+from fikitd.session import SessionNote
+from fikitd.store import unpack
+from tests.integration.conftest import DEADLINE_SECONDS, Client, Daemon
 from tests.integration.end_to_end.conftest import SETTINGS, listener
 from tests.integration.end_to_end.raw_channel import RawChannel
 
@@ -48,6 +53,18 @@ def until_left(place: Path) -> None:
             return
         threading.Event().wait(0.05)
     raise AssertionError("no account was left")
+
+
+def until_noted(place: Path, what: str, amount: int) -> None:
+    """Until the books hold that a session has used so much of it."""
+    noted: list[int] = []
+    end = time.monotonic() + DEADLINE_SECONDS
+    while amount not in noted:
+        assert time.monotonic() < end, noted
+        threading.Event().wait(0.05)
+        with closing(sqlite3.connect(place / "state" / "state.db")) as state:
+            records = state.execute("SELECT record FROM sessions").fetchall()
+        noted = [getattr(unpack(record, SessionNote).usage, what) for (record,) in records]
 
 
 HOLDER = """
@@ -95,9 +112,7 @@ def test_a_job_that_lost_its_executor_and_its_daemon_holds_no_memory(stopped_dae
     client = stopped_daemon.start().client()
     command = [sys.executable, "-P", "-c", HOLDER]
     job = client.ask(p.Submit(command=command, environment=dict(os.environ), directory="/")).job.job
-    while client.ask(p.Show(target=job)).job.usage.memory_bytes != 2 << 20:
-        threading.Event().wait(0.05)
-    threading.Event().wait(0.5)  # more than twice the interval
+    until_noted(stopped_daemon.place, "memory_peak_bytes", 2 << 20)
     executor = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
     stopped_daemon.stop(signal.SIGKILL)
     os.kill(executor, signal.SIGKILL)
@@ -135,16 +150,11 @@ def test_a_session_that_ends_without_a_daemon_is_accounted_for(
 def test_usage_of_a_lost_executor_is_as_old_as_the_books(stopped_daemon: Daemon, program: Program) -> None:
     stopped_daemon.configure("[profiles]\ninterval_seconds = 0.2\n")
     stopped_daemon.start()
-    client = stopped_daemon.client()
     worker = program(WORKER)
     assert worker.stdout is not None
     assert worker.stdout.readline() == "ready\n"
     executor = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
-    for _ in range(100):
-        if launches(client) == 37:
-            break
-        threading.Event().wait(0.05)
-    threading.Event().wait(0.5)  # more than twice the interval
+    until_noted(stopped_daemon.place, "launches", 37)
     stopped_daemon.stop(signal.SIGKILL)
     os.kill(executor, signal.SIGKILL)
     stopped_daemon.start()
@@ -170,7 +180,7 @@ def test_a_reload_to_a_shorter_interval_does_not_wait_for_the_end_of_the_longer(
     process.send_signal(signal.SIGHUP)
     while client.receive()[1].kind != "reloaded":
         pass
-    threading.Event().wait(0.5)  # more than twice the interval
+    until_noted(stopped_daemon.place, "launches", 37)
     stopped_daemon.stop(signal.SIGKILL)
     os.kill(executor, signal.SIGKILL)
     stopped_daemon.start()
