@@ -12,6 +12,7 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX, SETTINGS
+from tests.integration.test_daemon_hostile import stopped
 
 SOON = SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 0.5")
 
@@ -41,6 +42,8 @@ def test_an_executor_that_hangs_keeps_no_other_from_forgetting(
     learn()
     assert client.ask(p.ListProfiles()).profiles != []
     learn()  # and has not told of it
-    os.kill(event.detail["pid"], signal.SIGSTOP)  # it is asked, and then killed by the daemon
-    assert client.ask(p.ClearProfiles()).code == "unavailable"
+    with stopped(daemon):  # it is asked, and then killed by the daemon
+        os.kill(event.detail["pid"], signal.SIGSTOP)
+        client.send(p.ClearProfiles())
+    assert client.receive()[1].code == "unavailable"
     assert client.ask(p.ListProfiles()).profiles == []

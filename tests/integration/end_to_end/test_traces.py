@@ -12,6 +12,7 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import SETTINGS
+from tests.integration.test_daemon_hostile import stopped
 
 SOON = SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 0.5")
 
@@ -35,11 +36,16 @@ def test_an_executor_that_is_lost_takes_no_other_recording_with_it(
     with session.allocate(4096) as memory:
         memory.fill(1)
         session.synchronize()
-    os.kill(pid, how)  # what has stopped is asked, and then killed by the daemon
     if how == signal.SIGKILL:
+        os.kill(pid, how)
         while executor in executors(client):
             pass
-    recorded = client.ask(p.ReadTrace(stop=False))
+        recorded = client.ask(p.ReadTrace(stop=False))
+    else:
+        with stopped(daemon):  # it is asked, and then killed by the daemon
+            os.kill(pid, how)
+            client.send(p.ReadTrace(stop=False))
+        recorded = client.receive()[1]
     assert [each.session for each in recorded.operations] == [session.identifier]
     assert recorded.missing == [executor]
     while executor in executors(client):
