@@ -389,13 +389,15 @@ def test_stale_socket_of_an_executor_is_cleared(stopped_daemon: Daemon) -> None:
 
 
 @pytest.fixture
-def metrics_port(stopped_daemon: Daemon) -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    text = stopped_daemon.config.read_text()
-    stopped_daemon.configure(settings=f"{text}\n[metrics]\nport = {port}\n")
-    return port
+def metrics_port(stopped_daemon: Daemon) -> Iterator[int]:
+    """One that nobody else gets: it is held, by a socket that lets only those listen who ask for that."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        text = stopped_daemon.config.read_text()
+        stopped_daemon.configure(settings=f"{text}\n[metrics]\nport = {port}\n")
+        yield port
 
 
 def test_metrics_over_http(stopped_daemon: Daemon, metrics_port: int) -> None:
