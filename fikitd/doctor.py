@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,12 +24,29 @@ if TYPE_CHECKING:
     from fikitd.daemon import Daemon
 
 LEAST_FREE_BYTES: Final = 256 << 20
+LOOK_SECONDS: Final = 5.0
+"""That one place is looked at: what does not answer, as a file server that is down, is to be named."""
+SLOW_SECONDS: Final = 2.0
+"""A disk that takes longer keeps everybody waiting who wants something remembered."""
 
 
 async def diagnose(daemon: Daemon, sees: Sees) -> list[Check]:
     """All checks; of executors, which are users', those whose owner the peer may see."""
-    surroundings = await in_thread(lambda: list(blocking_checks(daemon)))
-    return [work_check(daemon), *surroundings, *executor_checks(daemon, sees)]
+    places = daemon.directories
+    looks: dict[str, Callable[[], Iterable[Check]]] = {
+        "gpus": partial(gpu_checks, daemon),
+        "state directory": partial(directory_checks, places.state, "state directory"),
+        "state file": partial(state_file_checks, daemon, daemon.store.waits),
+        "runtime directory": partial(directory_checks, places.runtime, "runtime directory"),
+        "users": partial(user_checks, daemon),
+    }
+    found = [work_check(daemon)]
+    for name, look in looks.items():
+        silent = Check(name=name, ok=False, detail=f"it did not answer within {LOOK_SECONDS:g} s")
+        with trio.move_on_after(LOOK_SECONDS) as patience:
+            found += await in_thread(list, look(), abandon_on_cancel=True)
+        found += [silent] if patience.cancelled_caught else []
+    return [*found, *executor_checks(daemon, sees)]
 
 
 def work_check(daemon: Daemon) -> Check:
@@ -40,8 +58,8 @@ def work_check(daemon: Daemon) -> Check:
     )
 
 
-def blocking_checks(daemon: Daemon) -> Iterator[Check]:
-    """Those that look at files, drivers and the name service."""
+def gpu_checks(daemon: Daemon) -> Iterator[Check]:
+    """The GPUs and their drivers."""
     for device in daemon.devices.values():
         detail, failed = (
             f"{device.name}, {device.memory_bytes >> 20} MiB",
@@ -52,7 +70,10 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
         yield Check(name=f"gpu {device.index}", ok=failed is None, detail=detail)
         ok, detail = library_finding(device)
         yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)
-    yield from directory_checks(daemon.directories.state, "state directory")
+
+
+def state_file_checks(daemon: Daemon, waits: float) -> Iterator[Check]:
+    """Whole, there, and written in time."""
     try:
         names = sorted(os.listdir(daemon.directories.state))
         wrong = [f"set aside: {each}" for each in names if each.startswith("state.db.damaged-")]
@@ -60,8 +81,15 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
         wrong = [f"{daemon.directories.state}: {error.strerror}"]
     if not daemon.store.there:
         wrong.append("it is gone, or another: what is noted from now on is lost with this daemon")
+    if waits > SLOW_SECONDS:
+        wrong.append(
+            f"what is to be written has waited for {waits:.0f} s: its disk is slow or does not answer"
+        )
     yield Check(name="state file", ok=not wrong, detail=", ".join(wrong) or "none was ever damaged")
-    yield from directory_checks(daemon.directories.runtime, "runtime directory")
+
+
+def user_checks(daemon: Daemon) -> Iterator[Check]:
+    """Who is served. Asks the name service."""
     if os.geteuid() == 0:
         yield from group_checks(daemon.configuration.daemon, daemon.directories.socket)
     else:

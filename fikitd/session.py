@@ -130,7 +130,7 @@ class Session:
         await self.executor.ask(body, Ok)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Opening:
     """A decided request for a session: where, how much, for whom."""
 
@@ -145,6 +145,8 @@ class Opening:
     measured: bool
     """Each of its launches is."""
     session: str
+    noting: bool = False
+    """It is being written down in the store."""
 
 
 def new_identifier() -> str:

@@ -29,7 +29,7 @@ from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
 from fikitd.scarcity import in_thread
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
-from fikitd.store import Row, Store, pack
+from fikitd.store import LOOK, Row, Store, pack
 from fikitd.tenants.accounts import Accounts
 from fikitd.wire import close_all
 
@@ -144,6 +144,8 @@ class Sessions:
         seconds = self.supervisor.start_seconds + BESIDE_START_SECONDS
         with trio.move_on_after(seconds):
             return await self._open(opening, tenant_pidfd)
+        if opening.noting:
+            raise Unavailable(f"the session was not noted in the state file within {seconds:g} s", LOOK)
         raise Unavailable(f"no executor took the session within {seconds:g} s", "try again later")
 
     async def _open(self, opening: Opening, tenant_pidfd: int) -> tuple[Session, list[int]]:
@@ -181,8 +183,11 @@ class Sessions:
         self, executor: Executor, opening: Opening, tenant_pidfd: int
     ) -> tuple[Session, list[int]]:
         session = new_session(opening, executor)
+        opening.noting = True
         await self._store.write([(NOTE, (session.session, pack(session.note)))])
         self._forget.add(session.session)
+        await trio.lowlevel.checkpoint_if_cancelled()  # a write is not given up
+        opening.noting = False
         descriptors = await self._attach(session, tenant_pidfd)
         if executor.state != "serving":
             close_all(descriptors)

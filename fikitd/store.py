@@ -114,6 +114,7 @@ class Store:
         self._connection = connection
         self._path = path
         self._owner = trio.CapacityLimiter(1)
+        self._waiting: dict[object, float] = {}
         self._opened = path.stat()
         self.fresh = fresh
         """There was none, or it was set aside."""
@@ -149,9 +150,14 @@ class Store:
         except OSError:
             return False
 
+    @property
+    def waits(self) -> float:
+        """For how long something has been about to be written, in seconds; 0: nothing is."""
+        return trio.current_time() - min(self._waiting.values(), default=trio.current_time())
+
     async def write(self, statements: Iterable[tuple[str, Values]]) -> None:
         """Run all statements, or none."""
-        prepared = list(statements)
+        prepared, waiting = list(statements), object()
 
         def transact() -> None:
             connection = self._connection
@@ -165,11 +171,14 @@ class Store:
                     connection.execute("ROLLBACK")
                 raise
 
+        self._waiting[waiting] = trio.current_time()
         try:
             await in_thread(transact, limiter=self._owner)
         except FAILURES as error:
             hint = HINTS.get(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOMEM) & 0xFF, LOOK)
             raise Unavailable(f"cannot write the state file {self._path}: {told(error)}", hint) from None
+        finally:
+            del self._waiting[waiting]
 
     async def read(self, statement: str, values: Values = ()) -> list[Row]:
         """The rows of a query."""

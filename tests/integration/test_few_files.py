@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Client, Daemon
 from tests.integration.test_daemon_jobs import submit, wait_for
 from tests.integration.test_daemon_races import RUNNER
 from tests.integration.test_kept_jobs import held
@@ -86,3 +87,72 @@ def test_a_job_ends_while_there_is_no_memory_for_the_state_file(stopped_daemon: 
         pass
     short.unlink()
     assert wait_for(client, client.ask(submit("exit 4")).job.job).exit_code == 4
+
+
+SLOW_DISK = """
+import sqlite3
+connect = sqlite3.connect
+class Connection(sqlite3.Connection):
+    def execute(self, statement, *values):
+        if "INTO sessions" in statement:
+            open(gate).read()
+        return super().execute(statement, *values)
+sqlite3.connect = lambda *places, **named: connect(*places, factory=Connection, **named)
+import fikitd.doctor, fikitd.sessions
+fikitd.doctor.SLOW_SECONDS = fikitd.doctor.LOOK_SECONDS = 0.5
+fikitd.sessions.BESIDE_START_SECONDS = -58.0
+"""
+
+
+def test_who_waits_for_a_slow_disk_is_told_so(stopped_daemon: Daemon) -> None:
+    """It was said that no executor took the session, and nothing was found wrong."""
+    gate = stopped_daemon.place / "gate"
+    os.mkfifo(gate)
+    stopped_daemon.prologue = f"exec({f'gate = {os.fspath(gate)!r}{SLOW_DISK}'!r}); "
+    client, other = stopped_daemon.start().client(), stopped_daemon.client()
+    job = client.ask(submit("sleep 1000")).job.job
+    while client.ask(p.GetStatus()).gpus[0].executors == 0:  # which starts with the job
+        pass
+    client.send(p.OpenSession(name="waits", job=job))
+    waited = 0
+    while waited < 3:  # longer than who asked for the session
+        if not (check := checked(other, "state file")).ok:
+            (told,) = re.findall(r"what is to be written has waited for (\d+) s", check.detail)
+            waited = int(told)
+    gate.write_text("")
+    refused = client.receive()[1]
+    assert refused.message == "the session was not noted in the state file within 2 s"
+    assert checked(other, "state file").ok
+    stopped_daemon.prologue = ""
+
+
+FILE_SERVER_DOWN = """
+import os
+from pathlib import Path
+write = Path.write_bytes
+def silent(self, data):
+    if self.parent.name == "state":
+        open(gate).read()
+    return write(self, data)
+Path.write_bytes = silent
+import fikitd.doctor
+fikitd.doctor.LOOK_SECONDS = 0.5
+"""
+
+
+def test_a_directory_that_does_not_answer_is_named(stopped_daemon: Daemon) -> None:
+    gate = stopped_daemon.place / "gate"
+    os.mkfifo(gate)
+    stopped_daemon.prologue = f"exec({f'gate = {os.fspath(gate)!r}{FILE_SERVER_DOWN}'!r}); "
+    client = stopped_daemon.start().client()
+    check = checked(client, "state directory")
+    assert (check.ok, check.detail) == (False, "it did not answer within 0.5 s")
+    assert checked(client, "runtime directory writable").ok
+    gate.write_text("")
+    stopped_daemon.prologue = ""
+
+
+def checked(client: Client, name: str) -> p.Check:
+    """What is found of it."""
+    (check,) = [each for each in client.ask(p.Doctor()).checks if each.name == name]
+    return check
