@@ -118,7 +118,9 @@ def directory_checks(directory: Path, name: str) -> Iterator[Check]:
     """Writable, and with room."""
     probe = directory / ".doctor"
     try:
-        probe.write_bytes(b"x" * 4096)
+        with probe.open("wb", buffering=0) as file:
+            file.write(b"x" * 4096)
+            os.fsync(file.fileno())  # a disk that fails may say so only then
         yield Check(name=f"{name} writable", ok=True, detail=str(directory))
     except OSError as error:
         yield Check(name=f"{name} writable", ok=False, detail=f"{directory}: {error.strerror}")

@@ -129,12 +129,12 @@ def test_who_waits_for_a_slow_disk_is_told_so(stopped_daemon: Daemon) -> None:
 FILE_SERVER_DOWN = """
 import os
 from pathlib import Path
-write = Path.write_bytes
-def silent(self, data):
+opened = Path.open
+def silent(self, *more, **named):
     if self.parent.name == "state":
-        open(gate).read()
-    return write(self, data)
-Path.write_bytes = silent
+        opened(gate).read()
+    return opened(self, *more, **named)
+Path.open = silent
 import fikitd.doctor
 fikitd.doctor.LOOK_SECONDS = 0.5
 """
@@ -149,6 +149,18 @@ def test_a_directory_that_does_not_answer_is_named(stopped_daemon: Daemon) -> No
     assert (check.ok, check.detail) == (False, "it did not answer within 0.5 s")
     assert checked(client, "runtime directory writable").ok
     gate.write_text("")
+    stopped_daemon.prologue = ""
+
+
+def test_a_disk_that_fails_to_keep_what_is_written_is_named(stopped_daemon: Daemon) -> None:
+    """Who is refused for it is sent to the doctor."""
+    stopped_daemon.start().stop()
+    stopped_daemon.prologue = "import os; os.fsync = lambda _: os.close(-1); "
+    client = stopped_daemon.start().client()
+    assert client.ask(submit("true")).hint == "'fikitctl doctor' looks at the state directory"
+    check = checked(client, "state directory writable")
+    state = stopped_daemon.place / "state"
+    assert (check.ok, check.detail) == (False, f"{state}: Bad file descriptor")
     stopped_daemon.prologue = ""
 
 
