@@ -74,11 +74,21 @@ class Prefixed:
         return f"<{PRIORITIES.get(name, 6)}>{text}"
 
 
+def is_journal() -> bool:
+    """Whether standard error is the journal's. ``JOURNAL_STREAM`` names that; whoever a service of systemd's
+    starts inherits it, with whatever standard error (systemd.exec(5)).
+    """
+    if sys.stderr is None:
+        return False
+    ours = os.fstat(sys.stderr.fileno())
+    return os.environ.get("JOURNAL_STREAM") == f"{ours.st_dev}:{ours.st_ino}"
+
+
 def set_up(level: str) -> None:
     """Choose the looks once, at start; again after a reload changed the level."""
     renderer: structlog.typing.Processor
     lines = Lines()
-    if "JOURNAL_STREAM" in os.environ:
+    if is_journal():
         renderer = Prefixed()
     elif sys.stderr is not None and sys.stderr.isatty():
         renderer = structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)

@@ -42,3 +42,21 @@ def test_a_line_after_one_that_was_cut_begins_anew(monkeypatch: pytest.MonkeyPat
         assert read.read(1 << 20) == b"x" * 65536
         lines.write("whole\n")
         assert read.read(1 << 20) == b"\nwhole\n"
+
+
+def test_only_the_journal_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom a service starts, as a terminal or supervisord, inherits the name of the service's own stream."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as read, os.fdopen(writer, "w") as written:
+        monkeypatch.setattr(sys, "stderr", written)
+        pipe, told = os.fstat(writer), []
+        for stream in (f"{pipe.st_dev}:{pipe.st_ino}", f"{pipe.st_dev}:{pipe.st_ino + 1}"):
+            monkeypatch.setenv("JOURNAL_STREAM", stream)
+            log.set_up("info")
+            try:
+                structlog.get_logger().info("said")
+            finally:
+                structlog.reset_defaults()
+            told.append(read.read(65536))
+    assert told[0].startswith(b'<6>{"')
+    assert json.loads(told[1])["event"] == "said"
