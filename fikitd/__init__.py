@@ -2,7 +2,7 @@
 
 import signal
 
-__version__ = "0.1.0"
+from fikit import __version__ as __version__
 
 
 def start() -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fikit.session import Session, connect
     from fikit.streams import Event, Stream
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "errors": (
         "CudaError", "FikitError", "MissingExtraError", "OutOfMemoryError", "RefusedError",

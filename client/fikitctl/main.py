@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from fikit import __version__
 
 from fikitctl import failures
 from fikitctl.failures import CommandError, ExitCode
@@ -59,13 +60,7 @@ FAMILIES: Final = {
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            number = version("fikitd")
-        except PackageNotFoundError:
-            number = "(from its source tree)"
-        click.echo(f"fikitctl {number}")
+        click.echo(f"fikitctl {__version__}")
         ctx.exit()
 
 

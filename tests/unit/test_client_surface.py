@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import inspect
 import os
 import runpy
@@ -41,6 +42,10 @@ def test_every_public_name_is_there() -> None:
         assert getattr(fikit, name).__name__ == name
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = fikit.nothing_of_the_kind
+
+
+def test_the_version_is_the_installed_one_s() -> None:
+    assert fikit.__version__ == importlib.metadata.version("fikitd")
 
 
 def test_a_notebook_completes_names_that_nobody_has_used() -> None:
