@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from operator import index
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
 
 from fikit._channel import DeviceBuffer, PinnedMemory
 from fikit.core import Core, refuse_copy
@@ -13,6 +13,14 @@ from fikit.streams import Stream, handle_in
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    class Array(Protocol):
+        """NumPy's, which its stubs call a buffer since Python 3.12 alone."""
+
+        @property
+        def __array_interface__(self) -> dict[str, Any]: ...
+
+    HostMemory: TypeAlias = Buffer | Array
 
 __all__ = ["Memory", "PinnedMemory"]
 
@@ -42,7 +50,7 @@ class Memory(DeviceBuffer):
         return f"<fikit.Memory {self.address:#x}, {self.size} bytes{state}>"
 
     def copy_from(
-        self, source: Buffer, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
+        self, source: HostMemory, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
     ) -> None:
         """Copy all of ``source`` to ``offset`` (bytes). On return the source may be changed.
 
@@ -56,7 +64,7 @@ class Memory(DeviceBuffer):
             self._drain(stream, "Memory.copy_from")
 
     def copy_to(
-        self, destination: Buffer, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
+        self, destination: HostMemory, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
     ) -> None:
         """Fill all of ``destination`` from ``offset`` (bytes). On return the data are there.
 
@@ -154,8 +162,8 @@ class Memory(DeviceBuffer):
         self._core.wait(lambda timeout: self._core.channel.stream_settle(handle, timeout), None, call)
 
 
-def _memory_of(buffer: Buffer) -> memoryview:
-    view = memoryview(buffer)
+def _memory_of(buffer: HostMemory) -> memoryview:
+    view = memoryview(cast("Buffer", buffer))
     if "O" in _NAME.sub("", view.format):  # what came in their place would crash this process
         raise TypeError(f"a copy of Python objects ({type(buffer).__name__} of format {view.format!r})")
     return view

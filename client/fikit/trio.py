@@ -38,7 +38,7 @@ from fikit.memory import Memory as BlockingMemory
 from fikit.modules import Axes, KernelAttributes
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from fikit.memory import HostMemory
 
 __all__ = ["Event", "Kernel", "Memory", "Module", "Session", "Stream", "connect"]
 
@@ -132,13 +132,18 @@ class Memory(BlockingMemory):
     """As ``fikit.Memory``; copies between host and device are async."""
 
     async def copy_from(  # type: ignore[override] # async here
-        self, source: Buffer, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
+        self, source: HostMemory, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
     ) -> None:
         """As ``fikit.Memory.copy_from``."""
         await _together(super().copy_from, source, offset=offset, stream=stream, wait=wait)
 
     async def copy_to(  # type: ignore[override] # async here
-        self, destination: Buffer, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
+        self,
+        destination: HostMemory,
+        *,
+        offset: int = 0,
+        stream: streams.Stream | None = None,
+        wait: bool = True,
     ) -> None:
         """As ``fikit.Memory.copy_to``."""
         await _together(super().copy_to, destination, offset=offset, stream=stream, wait=wait)

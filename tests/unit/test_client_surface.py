@@ -158,3 +158,29 @@ def test_both_flavours_have_the_same_methods(name: str) -> None:
     assert without_timeout(inspect.signature(fikit.trio.connect)) == without_timeout(
         inspect.signature(fikit.connect)
     )
+
+
+def test_a_type_checker_takes_numpy_s_arrays_and_knows_what_comes_back(tmp_path: Path) -> None:
+    """With Python 3.11, for which NumPy's stubs call an array no buffer."""
+    pytest.importorskip("mypy")
+    (tmp_path / "program.py").write_text(
+        "import fikit, fikit.trio\n"
+        "import numpy as np\n"
+        "def copy(session: fikit.Session, memory: fikit.Memory) -> str:\n"
+        "    array = np.zeros(8, dtype=np.float32)\n"
+        "    memory.copy_from(array)\n"
+        "    memory.copy_to(memoryview(session.allocate_pinned(32)))\n"
+        "    memory.copy_to(array)\n"
+        "    return fikit.__version__\n"
+        "async def copy_too(memory: fikit.trio.Memory) -> bytes:\n"
+        "    await memory.copy_from(np.zeros(8))\n"
+        "    return await memory.read()\n"
+        "def wrong(memory: fikit.Memory) -> None:\n"
+        "    memory.copy_from(7)\n"
+    )
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", "program.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    errors = [line.partition(" error: ")[0] for line in checked.stdout.splitlines() if " error: " in line]
+    assert errors == ["program.py:13:"], checked.stdout + checked.stderr
