@@ -247,7 +247,11 @@ NB_MODULE(_channel, module) {
         .def("free", &PinnedMemory::free, "Raises BufferError while an array or a memoryview still uses it.")
         .def_prop_ro("size", &PinnedMemory::size, "In bytes.")
         .def_prop_ro("device_address", &PinnedMemory::device_address, "The same memory as the GPU sees it.")
-        .def_prop_ro("freed", &PinnedMemory::freed);
+        .def_prop_ro("freed", &PinnedMemory::freed)
+        .def("__repr__", [](const PinnedMemory& self) {
+            const char* const state = self.freed() ? " freed" : "";
+            return "<fikit.PinnedMemory " + std::to_string(self.size()) + " bytes" + state + ">";
+        });
     nb::class_<Kernel>(module, "Kernel")
         .def("launch", &Kernel::launch, "stream"_a, "grid"_a, "block"_a, "shared"_a, "arguments"_a, "wait"_a,
              nb::sig("def launch(self, stream: int, grid: int | tuple[int, ...], block: int | tuple[int, "

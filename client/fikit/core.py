@@ -14,9 +14,17 @@ OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
 
 
+def public_name(owner: object) -> str:
+    """Of its class, as programs name it: fikit.Stream, fikit.trio.Stream, or what they derived from it."""
+    home = type(owner).__module__
+    if home.startswith("fikit.") and home != "fikit.trio":
+        home = "fikit"
+    return f"{home}.{type(owner).__qualname__}"
+
+
 def refuse_copy(owner: object, _: SupportsIndex) -> NoReturn:
     """``__reduce_ex__`` of what gives up a session, or some of it: its copy would, too, under the other."""
-    raise TypeError(f"a fikit.{type(owner).__name__} can be neither copied nor pickled")
+    raise TypeError(f"a {public_name(owner)} can be neither copied nor pickled")
 
 
 class Core:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 # CUdevice_attribute
@@ -30,7 +30,7 @@ class Device:
     memory_bytes: int
     time_scale: float
     """Host seconds per device second; 1.0 on a real GPU."""
-    attributes: Mapping[int, int]
+    attributes: Mapping[int, int] = field(repr=False)
     """By CUdevice_attribute number."""
 
     @property

@@ -7,7 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
 
 from fikit._channel import DeviceBuffer, PinnedMemory
-from fikit.core import Core, refuse_copy
+from fikit.core import Core, public_name, refuse_copy
 from fikit.errors import UsageError
 from fikit.streams import Stream, handle_in
 
@@ -47,7 +47,7 @@ class Memory(DeviceBuffer):
 
     def __repr__(self) -> str:
         state = " freed" if self.freed else ""
-        return f"<fikit.Memory {self.address:#x}, {self.size} bytes{state}>"
+        return f"<{public_name(self)} {self.address:#x}, {self.size} bytes{state}>"
 
     def copy_from(
         self, source: HostMemory, *, offset: int = 0, stream: Stream | None = None, wait: bool = True

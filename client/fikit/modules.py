@@ -8,7 +8,7 @@ from operator import index
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from fikit import _channel
-from fikit.core import NOT_READY, Core, refuse_copy
+from fikit.core import NOT_READY, Core, public_name, refuse_copy
 from fikit.errors import UsageError
 from fikit.memory import Memory
 from fikit.streams import Stream, handle_in
@@ -75,7 +75,12 @@ class Kernel:
         """In bytes."""
 
     def __repr__(self) -> str:
-        return f"<fikit.Kernel {self.name}>"
+        return f"<{public_name(self)} {self._description}>"
+
+    @property
+    def _description(self) -> str:
+        """Which it is, for the ``repr`` of either flavour."""
+        return f"{self.name}, unloaded" if self._kernel is None else self.name
 
     def launch(
         self,
@@ -176,6 +181,14 @@ class Module:
         self._core = core
         self._image = _Image(core, handle)
         self._kernels: dict[tuple[str, bytes | None], Kernel] = {}
+
+    def __repr__(self) -> str:
+        return f"<{public_name(self)} {self._description}>"
+
+    @property
+    def _description(self) -> str:
+        """Which it is, for the ``repr`` of either flavour."""
+        return str(self._image.handle or "unloaded")
 
     def kernel(self, name: str, types: Sequence[str] | None = None) -> Kernel:
         """The kernel of that (mangled) name. Raises CudaError (500) when there is none.

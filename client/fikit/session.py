@@ -22,7 +22,7 @@ from fikit.control import (
     Connection,
     once_it_answers,
 )
-from fikit.core import Core, refuse_copy
+from fikit.core import Core, public_name, refuse_copy
 from fikit.device import Device, MemoryInformation
 from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
 from fikit.memory import Memory
@@ -174,7 +174,12 @@ class Session:
     __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
-        return f"<fikit.Session {self.identifier} on GPU {self.device.index}>"
+        return f"<{public_name(self)} {self._description}>"
+
+    @property
+    def _description(self) -> str:
+        """Which it is, for the ``repr`` of either flavour."""
+        return f"{self.identifier} on GPU {self.device.index}{', over' if self.core.lost else ''}"
 
     def allocate(self, size: int) -> Memory:
         """``size`` bytes of device memory. Raises OutOfMemoryError (also for the tenant's quota)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from fikit.core import NOT_READY, Core, refuse_copy
+from fikit.core import NOT_READY, Core, public_name, refuse_copy
 from fikit.errors import UsageError
 
 
@@ -23,7 +23,7 @@ class Stream:
     __reduce_ex__ = refuse_copy
 
     def __repr__(self) -> str:
-        return f"<fikit.Stream {'closed' if self._handle is None else self._handle}>"
+        return f"<{public_name(self)} {'closed' if self._handle is None else self._handle}>"
 
     @property
     def handle(self) -> int:
@@ -99,6 +99,10 @@ class Event:
 
     __reduce_ex__ = refuse_copy
 
+    def __repr__(self) -> str:
+        timing = " with timing" if self.timing else ""
+        return f"<{public_name(self)} {self._handle or 'closed'}{timing}>"
+
     @property
     def handle(self) -> int:
         """The event's number in its session."""
@@ -171,5 +175,5 @@ def _event_in(core: Core, event: Event) -> int:
     if not isinstance(event, Event):
         raise TypeError(f"event: {event!r} is no fikit.Event")
     if event._core is not core:
-        raise UsageError("the event is one of another session")
+        raise UsageError(f"{event!r} is an event of another session")
     return event.handle

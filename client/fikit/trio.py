@@ -32,7 +32,7 @@ import trio
 from fikit import modules, streams
 from fikit import session as blocking
 from fikit._channel import PinnedMemory, interruptible
-from fikit.core import Core
+from fikit.core import Core, public_name
 from fikit.device import Device, MemoryInformation
 from fikit.memory import Memory as BlockingMemory
 from fikit.modules import Axes, KernelAttributes
@@ -165,6 +165,9 @@ class Kernel:
         self.blocking: Final = kernel
         """The same kernel, whose ``launch_nowait`` a task may call."""
 
+    def __repr__(self) -> str:
+        return f"<{public_name(self)} {self.blocking._description}>"
+
     @property
     def name(self) -> str:
         """The kernel's own name."""
@@ -231,6 +234,9 @@ class Module(trio.abc.AsyncResource):
         self._core = core
         self._module = module
 
+    def __repr__(self) -> str:
+        return f"<{public_name(self)} {self._module._description}>"
+
     async def kernel(self, name: str, types: Sequence[str] | None = None) -> Kernel:
         """As ``fikit.Module.kernel``."""
         return Kernel(self._core, await _call(self._core, self._module.kernel, name, types))
@@ -262,6 +268,9 @@ class Session(trio.abc.AsyncResource):
         self.memory_limit = session.memory_limit
         self.device: Device = session.device
         self.default_stream = Stream(self._core, 0, owned=False)
+
+    def __repr__(self) -> str:
+        return f"<{public_name(self)} {self.blocking._description}>"
 
     async def allocate(self, size: int) -> Memory:
         """As ``fikit.Session.allocate``."""

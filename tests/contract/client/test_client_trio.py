@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -76,3 +78,32 @@ async def test_errors_are_the_same(socket_path: Path, tmp_path: Path) -> None:
             await session.allocate(1 << 50)
     with pytest.raises(fikit.SessionLostError):
         await session.synchronize()
+
+
+async def test_objects_tell_what_they_are(socket_path: Path, axpy_ptx: str) -> None:
+    async with await fikit.trio.connect() as session:
+        name, number = session.identifier, session.device.index
+        assert repr(session) == f"<fikit.trio.Session {name} on GPU {number}>"
+        assert repr(session.blocking) == f"<fikit.Session {name} on GPU {number}>"
+        module = await session.load(axpy_ptx)
+        kernel = await module.kernel("axpy")
+        memory, stream, event = await session.allocate(64), session.stream(), session.event(timing=True)
+        assert repr(kernel) == "<fikit.trio.Kernel axpy>"
+        assert repr(kernel.blocking) == "<fikit.Kernel axpy>"
+        assert re.fullmatch(r"<fikit\.trio\.Module \d+>", repr(module))
+        assert repr(memory) == f"<fikit.trio.Memory {memory.address:#x}, 64 bytes>"
+        assert repr(stream) == f"<fikit.trio.Stream {stream.handle}>"
+        assert repr(event) == f"<fikit.trio.Event {event.handle} with timing>"
+        with pytest.raises(TypeError, match=r"a fikit\.trio\.Stream can be neither copied nor pickled"):
+            copy.copy(stream)
+        with session.blocking.event() as plain, session.blocking.stream() as other:
+            assert repr(plain) == f"<fikit.Event {plain.handle}>"
+        assert (repr(plain), repr(other)) == ("<fikit.Event closed>", "<fikit.Stream closed>")
+        pinned = await session.allocate_pinned(64)
+        assert repr(pinned) == "<fikit.PinnedMemory 64 bytes>"
+        pinned.free()
+        assert repr(pinned) == "<fikit.PinnedMemory 64 bytes freed>"
+        await module.unload()
+        assert repr(module) == "<fikit.trio.Module unloaded>"
+        assert repr(kernel) == "<fikit.trio.Kernel axpy, unloaded>"
+    assert repr(session) == f"<fikit.trio.Session {name} on GPU {number}, over>"
