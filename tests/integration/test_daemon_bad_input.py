@@ -240,3 +240,19 @@ def test_jobs_that_wait_do_not_fill_the_disk(stopped_daemon: Daemon) -> None:
     client.ask(p.Kill(target=jobs[0], signal=9))
     client.ask(p.Wait(job=jobs[0]))
     assert isinstance(client.ask(large), p.Submitted)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["x" * 1994, ""], ["x" * 1994, ""]),
+        (["x" * 1995, "y"], ["x" * 1995, "..."]),
+        (["x" * 1994, "y"], ["x" * 1994, "..."]),
+        (["x" * 2000, "y"], ["x" * 1995 + "..."]),
+    ],
+)
+def test_a_command_that_is_not_remembered_whole_says_so(
+    client: Client, words: list[str], shown: list[str]
+) -> None:
+    submitted = client.ask(p.Submit(command=["true", *words], environment={}, directory="/"))
+    assert submitted.job.command == ["true", *shown]

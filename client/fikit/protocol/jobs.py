@@ -18,7 +18,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     uid: int
     name: str
     command: list[str]
-    """The beginning of one that is very long."""
+    """Of one of more than 2000 characters that many, and ``...`` behind them."""
     directory: str
     priority: Level
     gpus: list[int]

@@ -118,6 +118,7 @@ def ps(
 ) -> None:
     """List jobs, and sessions that belong to none, or to one that is over.
 
+    Of a command the daemon keeps 2000 characters; '...' stands for the rest.
     With --json: {"jobs": [...], "sessions": [...]}, every session of them.
     """
     with invocation.connected() as control:

@@ -170,12 +170,12 @@ def draft(caller: Caller, request: Submit, priority: int, caller_started: int | 
 
 def shown(command: list[str]) -> list[str]:
     """As far as it is remembered: a list of jobs must fit into a frame, whatever they were called with."""
-    words, left = [], MOST_SHOWN
+    words, left = list[str](), MOST_SHOWN
     for word in command:
-        words.append(word if len(word) <= left else f"{word[:left]}...")
+        if len(word) > left:
+            return [*words, f"{word[: max(left, 0)]}..."]
+        words.append(word)
         left -= len(word) + 1
-        if left < 0:
-            break
     return words
 
 
