@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 from fikit.protocol import GateStatistics, Usage
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fikitd.jobs.model import TRANSITIONS
+from fikitd.jobs.model import OVER, TRANSITIONS
 from fikitd.tenants.accounts import total, total_gate
 from fikitd.tenants.peer import tenant_name
 
@@ -118,7 +118,9 @@ GATE_GAUGES: Final = {
 }
 REFUSALS: Final = ("fikit_refused_operations", "Operations that had to wait at the gate, by why.")
 SESSIONS: Final = ("fikit_sessions", "Sessions.")
-JOBS: Final = ("fikit_jobs", "Jobs, by state.")
+JOBS: Final = ("fikit_jobs", "Jobs that are remembered, by state.")
+JOBS_ENDED: Final = ("fikit_jobs_ended", "Jobs that have ended under this daemon, by how.")
+BUILD: Final = ("fikit_build", "The daemon's release.")
 EXECUTORS: Final = ("fikit_executors", "Executors.")
 FAILING: Final = (
     "fikit_gpu_failing",
@@ -150,6 +152,7 @@ class State(Collector):
         yield _filled(GaugeMetricFamily(*SESSIONS, labels=["tenant", "gpu"]), names, counts)
         yield from self._jobs()
         yield from self._executors()
+        yield InfoMetricFamily(*BUILD, value={"version": self._daemon.version})
 
     def _usage(self) -> tuple[dict[Key, Usage], dict[Key, float]]:
         parts: dict[Key, list[Usage]] = defaultdict(list)
@@ -190,6 +193,14 @@ class State(Collector):
         for labels, count in sorted(counts.items()):
             family.add_metric(labels, count)
         yield family
+        ended = CounterMetricFamily(*JOBS_ENDED, labels=["tenant", "state"])
+        counted = {(tenant, state): 0 for tenant, _ in counts for state in OVER}
+        for (uid, tenant, how), count in self._daemon.jobs.ended.items():
+            if self._sees(uid):
+                counted[tenant, how] = counted.get((tenant, how), 0) + count
+        for labels, count in sorted(counted.items()):
+            ended.add_metric(labels, count)
+        yield ended
 
     def _executors(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(*EXECUTORS, labels=["gpu"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, Final
@@ -66,6 +67,8 @@ class Jobs(JobSessions):
         """Foreground jobs whose caller is gone: nobody will report their exit code."""
         self._unheard: set[int] = set()
         """Foreground jobs that an earlier daemon admitted: their callers may not have been told."""
+        self.ended: Counter[tuple[int, str, State]] = Counter()
+        """By uid, tenant and state: those whose end this daemon has seen, also once they are forgotten."""
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
         self.on_started: Callable[[Job, DeviceSpec], None] = lambda job, device: None
@@ -352,6 +355,7 @@ class Jobs(JobSessions):
         ended = {"ended_unix": ending.unix or time.time(), "ended_as": self.next_end()}
         self.keep(job.moved(state, exit_code=code, reason=reason, **ended))
         self.unsaved.add(number)
+        self.ended[job.uid, job.tenant, state] += 1
         self._tell("job_ended", self.known[number], state=state, exit_code=code, reason=reason)
         self.wake()
         with suppress(Unavailable):  # their executors are gone, and they with them
