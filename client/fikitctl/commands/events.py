@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from typing import Final, get_args
 
 import click
+from fikit.control import MOST_RESTARTS, Connection
+from fikit.errors import UnreachableError
 from fikit.protocol import Event, EventKind, Subscribe
 
-from fikitctl.invocation import Invocation
+from fikitctl.invocation import Invocation, note, successor
 from fikitctl.output import print_json
 from fikitctl.plain import one_line
 from fikitctl.verb import Verb
@@ -32,6 +35,25 @@ def _value(value: object) -> str:
     if isinstance(value, str) and _WORD.fullmatch(value):
         return value
     return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _as_they_happen(control: Connection, most_restarts: int = MOST_RESTARTS) -> Iterator[Event]:
+    """What happens while no daemon runs, which nobody tells, is said to be missing."""
+    heard = False
+    try:
+        subscription = control.send(Subscribe())
+        while True:
+            event = control.receive(subscription)
+            if isinstance(event, Event):
+                heard = True
+                yield event
+    except UnreachableError:
+        if most_restarts == 0:
+            raise
+    with successor(control.path) as following:
+        if heard:
+            note("the daemon was replaced; what happened meanwhile is missing")
+        yield from _as_they_happen(following, most_restarts - 1)
 
 
 @click.command(
@@ -56,7 +78,7 @@ def _value(value: object) -> str:
 )
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple[str, ...]) -> None:
-    """Print events as they happen, until Ctrl-C.
+    """Print events as they happen, until Ctrl-C, also those of a daemon that replaces this one.
 
     With --json: one event per line. -k subscribed prints, too, that from here on none is missed.
     """
@@ -64,10 +86,8 @@ def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple
     chosen = kinds or set(get_args(EventKind)) - {"subscribed"}
     printed = 0
     with invocation.connected() as control:
-        subscription = control.send(Subscribe())
-        while True:
-            event = control.receive(subscription)
-            if not isinstance(event, Event) or event.kind not in chosen:
+        for event in _as_they_happen(control):
+            if event.kind not in chosen:
                 continue
             if invocation.as_json:
                 print_json(event)

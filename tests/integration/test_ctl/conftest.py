@@ -23,6 +23,7 @@ Answer = (
     | None
 )
 
+HANG_UP = protocol.Done()
 WELCOME = protocol.Welcome(
     version=1, daemon="0.1.0", uid=1000, tenant="ada", administrator=False, priority_ceiling=0
 )
@@ -31,7 +32,8 @@ WELCOME = protocol.Welcome(
 class ScriptedDaemon:
     """Answers each request with what ``script`` holds for its type; None: no answer at all.
 
-    A list is sent reply by reply under the request's id. ``hang_up``: end the connection at that request.
+    A list is sent reply by reply under the request's id; HANG_UP there ends the connection. ``hang_up``: end
+    it at that request.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,6 +83,8 @@ class ScriptedDaemon:
                     if type(request) in self.hang_up:
                         return
                     for reply in self._replies(request):
+                        if reply is HANG_UP:
+                            return
                         connection.sendall(protocol.encode(identifier, reply))
 
     @staticmethod

@@ -24,6 +24,7 @@ from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation
 from msgspec import structs
 
+from tests.integration.test_ctl.conftest import HANG_UP
 from tests.integration.test_ctl.test_top import GPU, SESSION
 
 Daemon = Any
@@ -137,6 +138,19 @@ def test_waiting_for_a_job_outlives_its_daemon(daemon: Daemon, fikitctl: Fikitct
     assert fikitctl("wait", "job-1").code == 3  # of a daemon that hangs up whenever it is asked
     answers[:] = [None, over]
     assert fikitctl("logs", "job-1").code == 3
+
+
+def test_events_go_on_where_the_daemon_is_replaced(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    subscribed, begun = (protocol.Event(kind=kind, unix=0.0) for kind in ("subscribed", "drain_started"))
+    lives = [[subscribed, begun, HANG_UP], [HANG_UP], [subscribed, begun]]
+    daemon.script[protocol.Subscribe] = lambda _: lives.pop(0)
+    result = fikitctl("events", "--count", "2")
+    assert [line.split()[1] for line in result.out.splitlines()] == ["drain_started", "drain_started"]
+    assert (result.code, result.err) == (
+        0, "fikitctl: the daemon was replaced; what happened meanwhile is missing\n",
+    )  # fmt: skip
+    daemon.script[protocol.Subscribe] = [HANG_UP]
+    assert fikitctl("events").code == 3
 
 
 def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
