@@ -12,9 +12,18 @@ FikitError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fikit.cuda_errors import NAMES, describe
+
+
+def _made_again(kind: type[Exception], *arguments: object) -> Exception:
+    return Exception.__new__(kind, *arguments)  # not kind.__new__, which may be MemoryError's
+
+
+def _as_it_is(error: Exception) -> tuple[Any, ...]:
+    """``__reduce__`` of what is made of other arguments than its text, for pools of processes."""
+    return _made_again, (type(error), *error.args), error.__dict__
 
 
 class FikitError(Exception):
@@ -45,6 +54,8 @@ class RefusedError(FikitError):
         self.reason = reason
         self.hint = hint
 
+    __reduce__ = _as_it_is
+
 
 class MissingExtraError(FikitError, ImportError):
     """An optional part of the package is not installed."""
@@ -62,6 +73,8 @@ class _StatusError(FikitError):
         """``CUDA_ERROR_...``"""
         self.call = call
         """What was called, with the kernel or symbol concerned."""
+
+    __reduce__ = _as_it_is
 
 
 class CudaError(_StatusError):

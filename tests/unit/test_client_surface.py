@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib.metadata
 import inspect
 import os
+import pickle
 import runpy
 import subprocess
 import sys
@@ -98,6 +100,28 @@ def test_errors_name_call_and_cuda_error() -> None:
     ]
     codes = [each.code for each in classes if "code" in vars(each)]
     assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.CudaError(700, "launch of kernel k", "behind a copy"),
+        errors.OutOfMemoryError(2, "allocate of 8 bytes"),
+        errors.SessionLostError(709, "stream", "the session is closed"),
+        errors.RefusedError("quota", "no more", "ask for less"),
+        errors.UnreachableError("nobody is there"),
+        errors.MissingExtraError("no NVRTC"),
+        fikit.CompileError("source.cu does not compile"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_comes_home_from_another_process_as_it_was(error: Exception, protocol: int) -> None:
+    """One that cannot be unpickled breaks a ProcessPoolExecutor; a multiprocessing.Pool waits for ever."""
+    error.add_note("in worker 3")
+    again = pickle.loads(pickle.dumps(error, protocol))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+    assert repr(copy.copy(error)) == repr(error)
 
 
 def test_the_stub_is_the_modules_own(tmp_path: Path) -> None:
