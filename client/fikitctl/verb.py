@@ -44,7 +44,7 @@ def shared_options() -> list[click.Parameter]:
             metavar="TIME",
             expose_value=False,
             callback=_remember("timeout"),
-            help="Give up after this long and exit with 124.",
+            help="Give up after this long and exit with 124 (run: 125).",
         ),
         click.Option(
             ["--json"],

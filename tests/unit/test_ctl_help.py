@@ -63,6 +63,12 @@ def test_every_verb_takes_the_shared_options(verb: tuple[str, ...]) -> None:
     assert {"-H", "--socket", "--timeout", "--json"} <= names
 
 
+def test_help_tells_how_run_gives_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """124 could be its command's."""
+    assert main.call(["run", "--help"]) == 0
+    assert "exit with 124 (run: 125)" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("verb", "columns"),
     [
