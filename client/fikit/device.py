@@ -30,7 +30,7 @@ class Device:
     memory_bytes: int
     time_scale: float
     """Host seconds per device second; 1.0 on a real GPU."""
-    attributes: Mapping[int, int] = field(repr=False)
+    attributes: Mapping[int, int] = field(repr=False, hash=False)
     """By CUdevice_attribute number."""
 
     @property

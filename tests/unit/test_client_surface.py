@@ -50,6 +50,12 @@ def test_the_version_is_the_installed_one_s() -> None:
     assert fikit.__version__ == importlib.metadata.version("fikitd")
 
 
+def test_devices_can_be_told_apart_in_a_dictionary() -> None:
+    first, same, other = (fikit.Device(index, "H200", b"", 1 << 30, 1.0, {16: 132}) for index in (0, 0, 1))
+    assert {first: "here"}[same] == "here"
+    assert len({first, same, other}) == 2
+
+
 def test_a_notebook_completes_names_that_nobody_has_used() -> None:
     code = "import fikit; print(*dir(fikit))"
     environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
