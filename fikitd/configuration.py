@@ -17,11 +17,22 @@ from fikitd.scheduling.settings import SchedulingSection
 Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365)]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
 Interval = Annotated[float, Meta(ge=0.01, le=86_400)]
-Text = Annotated[str, Meta(pattern=r"^[^\0]*\Z")]
+TEXT_PATTERN: Final = r"^[^\0]*\Z"
+PRIORITY_PATTERN: Final = r"^(high|normal|low|[0-9])\Z"
+MODE_PATTERN: Final = r"^0[0-7]{3}\Z"
+CHOICE_PATTERN: Final = r"^(auto|sim|[0-9]+)\Z"
+IN_WORDS: Final = {
+    TEXT_PATTERN: "text without a zero character",
+    PRIORITY_PATTERN: 'one of "high", "normal", "low" and "0" (highest) to "9"',
+    MODE_PATTERN: 'four octal digits with a 0 in front, as "0660"',
+    CHOICE_PATTERN: '"auto", "sim" or the index of a GPU, as "0"',
+}
+"""What each pattern of a setting takes."""
+Text = Annotated[str, Meta(pattern=TEXT_PATTERN)]
 """For the system, to which a zero is the end."""
 AT_START: Final = Meta(extra={"read": "at start only"})
 """Of a setting that a reload does not take over."""
-PriorityText = Annotated[str, Meta(pattern=r"^(high|normal|low|[0-9])\Z")]
+PriorityText = Annotated[str, Meta(pattern=PRIORITY_PATTERN)]
 
 
 class Section(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -40,7 +51,7 @@ class DaemonSection(Section, frozen=True):
         AT_START,
     ] = "fikit"
     socket_mode: Annotated[
-        str, Meta(pattern=r"^0[0-7]{3}\Z", description="Permissions of the socket, in octal."), AT_START
+        str, Meta(pattern=MODE_PATTERN, description="Permissions of the socket, in octal."), AT_START
     ] = "0660"
     administrator_group: Annotated[
         Text, Meta(description="Members of this group see and control everything, like root.")
@@ -68,7 +79,7 @@ class DeviceSection(Section, frozen=True):
     """The GPUs."""
 
     choice: Annotated[
-        str, Meta(pattern=r"^(auto|sim|[0-9]+)\Z", description="auto, sim or the index of one GPU."), AT_START
+        str, Meta(pattern=CHOICE_PATTERN, description="auto, sim or the index of one GPU."), AT_START
     ] = "auto"
     library: Annotated[
         Text,

@@ -18,7 +18,7 @@ from typing import Any, Final, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from fikitd.configuration import AT_START, Configuration, TenantSection
+from fikitd.configuration import AT_START, IN_WORDS, Configuration, TenantSection
 from fikitd.errors import ConfigurationError
 from fikitd.presence import is_there
 
@@ -92,7 +92,9 @@ def named(problem: str, table: dict[str, Any]) -> str:
     if "$.tenants[...]" in problem:
         tenant = next(name for name, section in table["tenants"].items() if not fits(section))
         problem = problem.replace("tenants[...]", f"tenants.{tenant}")
-    problem = problem.replace("$.", "")
+    problem = problem.replace("$.", "").replace(" | null", "")  # which TOML has not
+    for pattern, words in IN_WORDS.items():
+        problem = problem.replace(f"`str` matching regex {pattern!r}", words)
     return problem + meant(problem)
 
 

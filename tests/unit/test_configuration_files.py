@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fikitd import _core
-from fikitd.configuration import Configuration, allowance
+from fikitd.configuration import IN_WORDS, Configuration, allowance
 from fikitd.configuration_files import load
 from fikitd.errors import ConfigurationError
 from fikitd.executor.core import settings_of
@@ -52,6 +55,44 @@ def test_what_may_be_meant_is_told(tmp_path: Path, text: str, told: str) -> None
     with pytest.raises(ConfigurationError) as wrong:
         load(tmp_path / "fikitd.toml")
     assert str(wrong.value).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[tenant_defaults]\npriority_ceiling = "urgent"',
+            'Expected one of "high", "normal", "low" and "0" (highest) to "9"'
+            " - at `tenant_defaults.priority_ceiling`",
+        ),
+        ('[tenants.ann]\npriority_ceiling = "10"', '"9" - at `tenants.ann.priority_ceiling`'),
+        (
+            '[daemon]\nsocket_mode = "666"',
+            'Expected four octal digits with a 0 in front, as "0660" - at `daemon.socket_mode`',
+        ),
+        (
+            '[device]\nchoice = "0,1"',
+            'Expected "auto", "sim" or the index of a GPU, as "0" - at `device.choice`',
+        ),
+        ('[daemon]\nsocket = "a\\u0000"', "Expected text without a zero character - at `daemon.socket`"),
+        (
+            '[tenant_defaults]\nmemory_limit_bytes = "8G"',
+            "Expected `int`, got `str` - at `tenant_defaults.memory_limit_bytes`",
+        ),
+    ],
+)
+def test_what_a_setting_takes_is_told_in_words(tmp_path: Path, text: str, told: str) -> None:
+    """No regular expression, nor a null, which TOML has not."""
+    (tmp_path / "fikitd.toml").write_text(text)
+    with pytest.raises(ConfigurationError) as wrong:
+        load(tmp_path / "fikitd.toml")
+    assert str(wrong.value).endswith(told)
+
+
+def test_every_pattern_of_a_setting_has_its_words() -> None:
+    written = msgspec.json.schema(Configuration)
+    patterns = set(re.findall(r'"pattern": "((?:[^"\\]|\\.)*)"', json.dumps(written)))
+    assert {json.loads(f'"{pattern}"') for pattern in patterns} == IN_WORDS.keys()
 
 
 def test_the_native_core_presumes_what_is_configured_by_default() -> None:
