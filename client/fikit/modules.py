@@ -180,7 +180,7 @@ class Module:
     def __init__(self, core: Core, handle: int) -> None:
         self._core = core
         self._image = _Image(core, handle)
-        self._kernels: dict[tuple[str, bytes | None], Kernel] = {}
+        self._kernels: dict[tuple[str, tuple[str, ...] | None], Kernel] = {}
 
     def __repr__(self) -> str:
         return f"<{public_name(self)} {self._description}>"
@@ -199,8 +199,9 @@ class Module:
         ``pointer``, ``bytes``, or ``any``, in order.
         """
         _check_name("kernel", name)
-        kinds = None if types is None else b"".join(_kind(each) for each in types)
-        if (known := self._kernels.get((name, kinds))) is not None:
+        declared = None if types is None else tuple(types)
+        kinds = None if declared is None else b"".join(map(_kind, declared))
+        if (known := self._kernels.get((name, declared))) is not None:
             return known
         try:
             status, kernel, attributes, sizes = self._core.channel.function_get(self._live(), name, kinds)
@@ -208,12 +209,12 @@ class Module:
             raise UsageError(str(error)) from None
         self._core.check_made(status, f"kernel {name}", "functions")
         assert kernel is not None  # noqa: S101 - as the status says
-        for number, (declared, size) in enumerate(zip(types or (), sizes, strict=bool(types))):
-            if (match := _TYPE.fullmatch(declared)) and int(match["bits"]) != 8 * size:
+        for number, (kind, size) in enumerate(zip(declared or (), sizes, strict=bool(declared))):
+            if (match := _TYPE.fullmatch(kind)) and int(match["bits"]) != 8 * size:
                 self._core.channel.function_forget(kernel.function)
-                raise UsageError(f"parameter {number} of kernel {name} has {size} bytes; it is no {declared}")
+                raise UsageError(f"parameter {number} of kernel {name} has {size} bytes; it is no {kind}")
         self._image.functions.append(kernel.function)
-        self._kernels[name, kinds] = found = Kernel(self._core, self._image, kernel, attributes, sizes)
+        self._kernels[name, declared] = found = Kernel(self._core, self._image, kernel, attributes, sizes)
         return found
 
     def global_(self, name: str) -> Memory:

@@ -88,6 +88,18 @@ def test_what_does_not_fit_is_named(
         module.kernel("shapes").launch(*arguments, grid=1, block=1)
 
 
+def test_a_wrong_declaration_is_refused_also_behind_the_right_one(module: fikit.Module) -> None:
+    right = ["u8", "i16", "u32", "pointer", "f32", "f64", "bytes"]
+    kernel = module.kernel("shapes", right)
+    for place, wrong in ((4, "f64"), (0, "u16"), (1, "i64")):
+        declared = [*right[:place], wrong, *right[place + 1 :]]
+        with pytest.raises(
+            fikit.UsageError, match=rf"parameter {place} of kernel shapes has \d bytes; .* {wrong}"
+        ):
+            module.kernel("shapes", declared)
+    assert module.kernel("shapes", tuple(right)) is kernel
+
+
 def test_wrong_calls(session: fikit.Session, module: fikit.Module) -> None:
     kernel = module.kernel("nothing")
     with pytest.raises(TypeError, match="takes 0 arguments, not 1"):
