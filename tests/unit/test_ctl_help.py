@@ -63,6 +63,14 @@ def test_every_verb_takes_the_shared_options(verb: tuple[str, ...]) -> None:
     assert {"-H", "--socket", "--timeout", "--json"} <= names
 
 
+@pytest.mark.parametrize("program", ["fikitctl", "fikitd"])
+def test_each_program_is_a_module_of_python_s_too(program: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", program, "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert f"{program} [OPTIONS]" in told.stdout.splitlines()[0]
+
+
 def test_help_tells_how_run_gives_up(capsys: pytest.CaptureFixture[str]) -> None:
     """124 could be its command's."""
     assert main.call(["run", "--help"]) == 0
