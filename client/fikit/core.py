@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, SupportsIndex
+from typing import ClassVar, Final, NoReturn, SupportsIndex
 
 from fikit._channel import Channel
 from fikit.errors import CudaError, OutOfMemoryError, SessionLostError
@@ -30,6 +31,9 @@ def refuse_copy(owner: object, _: SupportsIndex) -> NoReturn:
 class Core:
     """A session's channel, and the modules that are still to be unloaded."""
 
+    exiting: ClassVar = False
+    """The interpreter exits, and with it daemon threads: one in a call ends there, without a word."""
+
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._given_up: deque[tuple[int, Sequence[int]]] = deque()
@@ -45,6 +49,8 @@ class Core:
             return
         sticky, text = self.channel.failure()
         if sticky != SUCCESS:
+            if Core.exiting and threading.current_thread() is not threading.main_thread():
+                raise SystemExit
             raise SessionLostError(sticky, call, text)
         if status == OUT_OF_MEMORY:
             raise OutOfMemoryError(status, call, detail)

@@ -147,6 +147,7 @@ _open: weakref.WeakSet[Core] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     # While the interpreter is whole: threads of callbacks, and those that wait, must not want it afterwards.
+    Core.exiting = True
     for core in list(_open):
         core.channel.close()
     await_back(_END_SECONDS)

@@ -423,6 +423,27 @@ def test_interpreter_exit_with_everything_open(socket_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def test_daemon_threads_end_with_the_interpreter_and_say_nothing(socket_path: Path) -> None:
+    """As one that prefetches, or looks after something, for as long as its program runs."""
+    program = (
+        "import fikit, threading\n"
+        "session, begun = fikit.connect(), threading.Event()\n"
+        "memory = session.allocate(1 << 20)\n"
+        "def work():\n"
+        "    while True:\n"
+        "        memory.fill(1)\n"
+        "        session.synchronize()\n"
+        "        begun.set()\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "begun.wait()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(fikit.__file__).parents[1])}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_what_gives_something_up_has_no_copies(
     session: fikit.Session, module: fikit.Module, again: Callable[[Any], Any]
