@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fikit import trio as trio
     from fikit._channel import PinnedMemory
     from fikit.device import Device, MemoryInformation
     from fikit.errors import (
@@ -74,14 +75,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "trio":
-        return importlib.import_module("fikit.trio")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'fikit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"fikit.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to a type checker there would be whatever somebody asks for
+
+    def __getattr__(name: str) -> Any:
+        if name == "trio":
+            return importlib.import_module("fikit.trio")
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'fikit' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"fikit.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -194,7 +194,7 @@ def test_a_type_checker_takes_numpy_s_arrays_and_knows_what_comes_back(tmp_path:
     """With Python 3.11, for which NumPy's stubs call an array no buffer."""
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(
-        "import fikit, fikit.trio\n"
+        "import fikit\n"
         "import numpy as np\n"
         "def copy(session: fikit.Session, memory: fikit.Memory) -> str:\n"
         "    array = np.zeros(8, dtype=np.float32)\n"
@@ -207,10 +207,11 @@ def test_a_type_checker_takes_numpy_s_arrays_and_knows_what_comes_back(tmp_path:
         "    return await memory.read()\n"
         "def wrong(memory: fikit.Memory) -> None:\n"
         "    memory.copy_from(7)\n"
+        "    fikit.conect()\n"
     )
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", "program.py"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     errors = [line.partition(" error: ")[0] for line in checked.stdout.splitlines() if " error: " in line]
-    assert errors == ["program.py:13:"], checked.stdout + checked.stderr
+    assert errors == ["program.py:13:", "program.py:14:"], checked.stdout + checked.stderr
