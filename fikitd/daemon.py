@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import trio
+from fikit.place import JOB_VARIABLE
 from fikit.protocol import PRIORITIES, EventKind, GpuRecord, OpenSession, priority_name
 
 from fikitd import __version__
@@ -38,6 +39,8 @@ HIGHEST: Final = 0
 DRAIN_SETTING: Final = "drain_reason"
 ENDS: Final = "the daemon is ending"
 REFUSAL_SECONDS: Final = 1.0
+OUTSIDE: Final = f"without {JOB_VARIABLE} a program works outside of a job"
+"""As of a shell that a command of the job has left behind: tmux, screen."""
 OTHERS_FIRST: Final = "others that wait for room come before it"
 
 
@@ -254,15 +257,11 @@ class Daemon:
 
     def decide(self, peer: Peer, request: OpenSession) -> Opening:
         """Authorise and place a session, which must be opened at once. Raises RequestError."""
-        job = self.job_of(peer, request.job) if request.job else None
+        job = self._job_to_join(peer, request.job) if request.job else None
         granted = self.allowance(peer)
         gpu = None if request.gpu is None else index_of(request.gpu, self.devices)
-        if job is not None:
-            self._check_job(peer, job)
-            if gpu is not None and gpu not in job.gpus:
-                raise NotFound(
-                    f"GPU {gpu} is none of {job.job}", "fikitctl submit --gpus gives a job several"
-                )
+        if job is not None and gpu is not None and gpu not in job.gpus:
+            raise NotFound(f"GPU {gpu} is none of {job.job}", "fikitctl submit --gpus gives a job several")
             gpu = job.gpu if gpu is None else gpu
             priority = job.priority
             request = OpenSession(
@@ -273,9 +272,8 @@ class Daemon:
                 job=job.job,
                 unmodified=request.unmodified,
             )
-        else:
-            self.check_open()
-            priority = self.priority(peer, request.priority)
+        self.check_open()
+        priority = self.priority(peer, request.priority)
         session = new_identifier()
         alone = f"job-{session}" if request.isolated else users_domain(peer.uid)
         domain = domain_of(job) if job else alone
@@ -357,13 +355,19 @@ class Daemon:
         job = self.jobs.find(domain)
         return job.uid if job is not None else self.sessions.noted_owner(domain.removeprefix("job-"))
 
-    def _check_job(self, peer: Peer, job: Job) -> None:
+    def _job_to_join(self, peer: Peer, name: str) -> Job:
+        """The job that a session of the peer's is to belong to. Raises RequestError."""
+        job = self.jobs.find(name)
+        if job is None or not peer.sees(job.uid):
+            raise NotFound(f"there is no job {name}, which {JOB_VARIABLE} names", OUTSIDE)
+        named = f"{name}, which {JOB_VARIABLE} names,"
         if job.uid != peer.uid:
-            raise NotPermitted(f"{job.job} belongs to another user, and so would its sessions")
+            raise NotPermitted(f"{named} belongs to another user, and so would its sessions", OUTSIDE)
         if not job.runs:
-            raise InvalidRequest(f"{job.job} is {job.state}; only a running job opens sessions")
+            raise InvalidRequest(f"{named} is {job.state}; only a running job opens sessions", OUTSIDE)
         if self.stopping:
             raise Draining(ENDS)
+        return job
 
     # --- what it looks like ----------------------------------------------------------------------
 

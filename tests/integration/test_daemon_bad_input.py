@@ -256,3 +256,16 @@ def test_a_command_that_is_not_remembered_whole_says_so(
 ) -> None:
     submitted = client.ask(p.Submit(command=["true", *words], environment={}, directory="/"))
     assert submitted.job.command == ["true", *shown]
+
+
+def test_who_works_in_a_job_that_is_over_is_told_by_what(client: Client) -> None:
+    """As in a shell of the tmux that a job's command left behind."""
+    job = client.ask(p.Submit(command=["true"], environment={}, directory="/")).job.job
+    client.ask(p.Wait(job=job))
+    for name, message in (
+        (job, f"{job}, which FIKIT_JOB names, is finished; only a running job opens sessions"),
+        ("job-999", "there is no job job-999, which FIKIT_JOB names"),
+    ):
+        refused = client.ask(p.OpenSession(name="late", job=name))
+        assert refused.message == message
+        assert refused.hint == "without FIKIT_JOB a program works outside of a job"
