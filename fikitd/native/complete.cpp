@@ -86,25 +86,19 @@ bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     return wrote;
 }
 
-// Whoever is of high priority is served after each session that had something: there may be 63 others.
 bool Core::collect() {
-    Nanoseconds now = clock_.now();
+    const Nanoseconds now = clock_.now();
     bool progress = false;
     size_t waiting = 0;
     if (blocked_ > 0)
         for (const auto& session : sessions_) waiting += !session->blocked.empty();
     for (size_t i = 0; i < sessions_.size(); ++i) {
         Session& session = *sessions_[i];
-        bool had_some = session.in_flight > 0 && collect(session, now);
-        if (!session.blocked.empty()) had_some |= look_at_blocks(session, waiting);
-        had_some |= release_frees(session);
-        if (session.kept_bytes.load(std::memory_order_relaxed) > 0) had_some |= trim(session, now);
+        if (session.in_flight > 0) progress |= collect(session, now);
+        if (!session.blocked.empty()) progress |= look_at_blocks(session, waiting);
+        progress |= release_frees(session);
+        if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);
-        if (!had_some) continue;
-        progress = true;
-        if (i + 1 == sessions_.size()) continue;
-        serve_high();
-        now = clock_.now();
     }
     if (ending_) {
         for (auto& session : sessions_)  // its tables are large: a worker takes them down

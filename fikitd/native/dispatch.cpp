@@ -208,7 +208,7 @@ inline bool Core::serve_ring(Session& session) {
 }
 
 // High-priority sessions wait for nobody, not even for a round of the others' operations.
-bool Core::serve_high() {
+inline bool Core::serve_high() {
     bool progress = false;
     in_a_row_ = false;
     for (const auto& session : sessions_) {
@@ -310,13 +310,10 @@ bool Core::turn() {
     if (!in_a_row_) progress |= gate();
     if (progress) publish_tails();
     progress |= collect();
-    for (const auto& session : sessions_) {
-        if (session->unmarked_steps == 0 || !flush_marks(*session, clock_.now(), false)) continue;
-        progress = true;
-        serve_high();
-    }
-    progress |= wake_more();
     const Nanoseconds now = clock_.now();
+    for (const auto& session : sessions_)
+        if (session->unmarked_steps > 0) progress |= flush_marks(*session, now, false);
+    progress |= wake_more();
     check_health(now);
     // Somebody may always have something to do: others end all the same.
     if (now - heard_at_ >= hear_interval) hear({});

@@ -6,8 +6,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include <algorithm>
-
 #include "raw_tenant.hpp"
 
 using namespace fikit;
@@ -241,37 +239,6 @@ TEST(a_session_that_closes_ends_beside_a_flood) {
     });
     CHECK_EQUAL(ended.front().id, "other");
     CHECK_EQUAL(ended.front().reason, "closed");
-}
-
-// Marks take a driver call for each stream, and every other session may have many.
-TEST(high_priority_work_is_issued_between_others_marks) {
-    Rig rig;
-    RawTenant low(rig, "low"), another(rig, "another");
-    Tenant high = rig.ready("high", 0);
-    for (RawTenant* const tenant : {&low, &another}) {
-        CHECK(tenant->stream_create(1));
-        for (int i = 0; i < 60; ++i) CHECK(tenant->step(FIKIT_OP_SYNC, 1));
-    }
-    rig.turn();  // they have more to come, and marks can wait until high-priority work is there
-    hold_all(rig);
-    for (int i = 0; i < 200; ++i) launch(high);
-    // In a row of launches others have a turn each 0.1 ms.
-    for (const Nanoseconds then = host_now() + 1'000'000; host_now() < then;) std::this_thread::yield();
-    null_driver::record(true);
-    rig.turn();
-    null_driver::record(false);
-    const std::vector<null_driver::Call> calls = null_driver::take_calls();
-    const auto is_launch = [](const auto& call) { return call.function == Function::cuLaunchKernel_; };
-    const auto its = std::find_if(calls.begin(), calls.end(), is_launch);
-    CHECK(its != calls.end());
-    const auto is_others_mark = [&](const auto& call) {
-        return call.function == Function::cuEventRecord_ && call.stream != its->stream;
-    };
-    const auto first = std::find_if(calls.begin(), calls.end(), is_others_mark);
-    const auto last = std::find_if(calls.rbegin(), calls.rend(), is_others_mark).base();
-    CHECK_EQUAL(std::count_if(calls.begin(), calls.end(), is_others_mark), 2);
-    CHECK(std::any_of(first, last, is_launch));
-    release_all(rig);
 }
 
 // A tenant may have any number of threads that sleep, and waking one takes longer than a launch does.
