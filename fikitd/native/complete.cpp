@@ -402,7 +402,6 @@ void Core::fail(CUresult error, const std::string& what) {
         text += '\n' + failed_assertions_.text(FIKIT_ERROR_TEXT - text.size() - 2);
     for (const auto& session : sessions_) {
         end_session(*session, static_cast<int>(error), text);
-        session->wake_some(INT32_MAX);  // there are no more turns
         announce(*session);
     }
     {
@@ -443,7 +442,6 @@ void Core::advance_ending(Session& session) {
         session.state = Session::State::releasing;
         session.worker_busy.store(true, std::memory_order_release);
         releases_.post([this, &session] {
-            session.wake_some(INT32_MAX);
             release(session);
             session.worker_busy.store(false, std::memory_order_release);
             kick();

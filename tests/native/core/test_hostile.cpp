@@ -1,9 +1,7 @@
 // Tenants that misuse what they may write. At most their own session is worse off.
-#include <linux/futex.h>
 #include <linux/sockios.h>
 #include <malloc.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 #include "raw_tenant.hpp"
@@ -239,36 +237,6 @@ TEST(a_session_that_closes_ends_beside_a_flood) {
     });
     CHECK_EQUAL(ended.front().id, "other");
     CHECK_EQUAL(ended.front().reason, "closed");
-}
-
-// A tenant may have any number of threads that sleep, and waking one takes longer than a launch does.
-TEST(threads_that_sleep_are_woken_turn_by_turn) {
-    constexpr int threads = 200;
-    Rig rig;
-    RawTenant tenant(rig);
-    uint32_t* const word = &tenant.inbox->wakes;
-    const auto futex = [word](int operation, uint32_t value, uint64_t most = 0) {
-        return syscall(SYS_futex, word, operation, value, most, word, 0);
-    };
-    const auto asleep = [&] { return futex(FUTEX_REQUEUE, 0, INT32_MAX); };
-    const auto sleep_until = [&](auto something_wakes_them) {
-        std::vector<std::thread> all;
-        for (int i = 0; i < threads; ++i)
-            all.emplace_back([&, before = *word] {
-                while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == before) futex(FUTEX_WAIT, before);
-            });
-        rig.turn_until([&] { return asleep() == threads; });
-        tenant.outbox->waiters = threads;
-        something_wakes_them();
-        rig.turn_until([&] { return asleep() == 0; });
-        for (std::thread& thread : all) thread.join();
-    };
-    sleep_until([&] {
-        CHECK(tenant.step(FIKIT_OP_SYNC, 0, FIKIT_MARK));
-        rig.turn_until([&, before = *word] { return *word != before; });
-        CHECK(asleep() >= threads - 16);
-    });
-    sleep_until([&] { rig.while_turning([&] { CHECK(rig.core().end("hostile", 1, "over")); }); });
 }
 
 // However often this thread is interrupted.
