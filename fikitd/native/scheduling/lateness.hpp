@@ -102,6 +102,7 @@ struct Fikit::Course {
     unsigned run = 0;  // what is on the GPU at `end`
     Nanoseconds until = 0, first_until = 0;
     Queues ahead;
+    bool joins = false;  // the candidate is behind nothing on its stream: it begins beside what is in flight
     bool side_by_side = false;
     std::array<Sequence::Course, any ? streams_told_apart : 0> streams;
 
@@ -113,7 +114,10 @@ struct Fikit::Course {
           end(of.end),
           held(of.sequence->held()),
           ahead(others) {
-        if (policy.runs_ > 0) until = first_until = std::max(now, policy.running(0).plan.end);
+        if (policy.runs_ > 0) {
+            until = first_until = std::max(now, policy.running(0).plan.end);
+            joins = candidate.from == now + Sequence::latency;
+        }
         if constexpr (any)
             if ((side_by_side = of.side_by_side())) streams = of.sequence->courses();
     }
@@ -193,7 +197,7 @@ struct Fikit::Course {
             const Nanoseconds left = candidate.end - std::max(start, candidate.start);
             longer =
                 std::max({longer, policy.delay(candidate, next, left), ahead.candidate.behind(start, left)});
-            if (before && run == 0) [[unlikely]]
+            if (before && run == 0 && joins) [[unlikely]]
                 longer = std::max(longer, beside_both(next, std::min(left, until - start)));
         }
         end += longer;
