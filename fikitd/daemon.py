@@ -260,8 +260,11 @@ class Daemon:
         job = self._job_to_join(peer, request.job) if request.job else None
         granted = self.allowance(peer)
         gpu = None if request.gpu is None else index_of(request.gpu, self.devices)
-        if job is not None and gpu is not None and gpu not in job.gpus:
-            raise NotFound(f"GPU {gpu} is none of {job.job}", "fikitctl submit --gpus gives a job several")
+        if job is not None:
+            if gpu is not None and gpu not in job.gpus:
+                raise NotFound(
+                    f"GPU {gpu} is none of {job.job}", "fikitctl submit --gpus gives a job several"
+                )
             gpu = job.gpu if gpu is None else gpu
             priority = job.priority
             request = OpenSession(
@@ -272,8 +275,9 @@ class Daemon:
                 job=job.job,
                 unmodified=request.unmodified,
             )
-        self.check_open()
-        priority = self.priority(peer, request.priority)
+        else:
+            self.check_open()
+            priority = self.priority(peer, request.priority)
         session = new_identifier()
         alone = f"job-{session}" if request.isolated else users_domain(peer.uid)
         domain = domain_of(job) if job else alone

@@ -190,7 +190,7 @@ class Supervisor:
             try:
                 attached = await executor.ask(ListAttached(), AttachedSessions)
             except Unavailable:
-                if executor.state == "serving":
+                if executor in self.on(device.index):
                     break
                 continue
             executor.note_outlived(attached.outlived)
