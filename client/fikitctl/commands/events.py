@@ -78,9 +78,10 @@ def _as_they_happen(control: Connection, most_restarts: int = MOST_RESTARTS) -> 
 )
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple[str, ...]) -> None:
-    """Print events as they happen, until Ctrl-C, also those of a daemon that replaces this one.
+    """Print events as they happen, until Ctrl-C.
 
-    With --json: one event per line. -k subscribed prints, too, that from here on none is missed.
+    Also those of a daemon that replaces this one. With --json: one event per line.
+    -k subscribed prints, too, that from here on none is missed.
     """
     # Of all, what our own asking made happen is none.
     chosen = kinds or set(get_args(EventKind)) - {"subscribed"}
