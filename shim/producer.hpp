@@ -336,7 +336,7 @@ inline Status Producer::launch_with(const LaunchShape& shape, const fikit_attrib
         .attributes = shape.attributes,
         .reserved = {0, 0}};
     auto* behind = reinterpret_cast<uint8_t*>(record + 1);
-    if (attribute_bytes != 0) memcpy(behind, attributes, attribute_bytes);
+    if (attributes != nullptr) memcpy(behind, attributes, attribute_bytes);
     pack(behind + attribute_bytes);
     finish(record->record, false);
     return status::success;
