@@ -409,6 +409,14 @@ def test_threads_share_a_session(session: fikit.Session, axpy: fikit.Kernel) -> 
     assert not failures
 
 
+def ends_without_a_word(program: str) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(fikit.__file__).parents[1])}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_interpreter_exit_with_everything_open(socket_path: Path) -> None:
     program = (
         "import fikit\n"
@@ -416,11 +424,7 @@ def test_interpreter_exit_with_everything_open(socket_path: Path) -> None:
         "memory, pinned = session.allocate(8), session.allocate_pinned(8)\n"
         "session.default_stream.add_callback(lambda: None)\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(fikit.__file__).parents[1])}
-    ended = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, timeout=30, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    ends_without_a_word(program)
 
 
 def test_daemon_threads_end_with_the_interpreter_and_say_nothing(socket_path: Path) -> None:
@@ -437,11 +441,7 @@ def test_daemon_threads_end_with_the_interpreter_and_say_nothing(socket_path: Pa
         "threading.Thread(target=work, daemon=True).start()\n"
         "begun.wait()\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(fikit.__file__).parents[1])}
-    ended = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, timeout=30, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    ends_without_a_word(program)
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
