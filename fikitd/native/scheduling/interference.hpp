@@ -17,7 +17,9 @@ namespace fikit::scheduling {
 
 class Interference {
   public:
-    static constexpr float most = 8;  // an accident is no interference
+    // An accident is no interference: none is taken for more than the most, and none of a kernel's first
+    // launches beside another, which may load modules or grow memory, for more than as long again.
+    static constexpr float most = 8, most_first = 1;
 
     // Who disturbs: a kernel, and where.
     struct Guest {
@@ -41,7 +43,7 @@ class Interference {
     }
     void learn(uint64_t kernel, const Guest& from, float share) {
         if (from.name == 0) return;
-        share = std::min(share / from.sms, most);
+        share /= from.sms;
         Learnt& any = guests_[from.name >> (64 - guest_bits)];
         if (any.guest != from.name) any = {from.name, 0, 0, 0};
         Pair& pair = pairs_[place(kernel, from.name)];
@@ -62,6 +64,7 @@ class Interference {
         uint32_t times = 0;
 
         void learn(float told, uint32_t presumed) {
+            told = std::min(told, times < sure ? most_first : Interference::most);
             if (times < settled) {
                 share += (told - share) / static_cast<float>(presumed + ++times);
             } else {
