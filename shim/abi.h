@@ -100,7 +100,8 @@ typedef struct {
                         was to be marked completed, `room` was reached, a call was answered, the end */
     uint32_t graphs_apart; /* atomic; 1: graphs should come node by node, so that the gate can let kernels by
                               where the whole would have to wait */
-    uint8_t reserved0[FIKIT_RECORD_ALIGN - 36];
+    uint32_t woken;        /* where the executor moves sleepers that it wakes later */
+    uint8_t reserved0[FIKIT_RECORD_ALIGN - 40];
     /* The reply of the one outstanding call. */
     uint64_t call_done; /* atomic, release: number of calls answered */
     int32_t call_status;

@@ -442,6 +442,7 @@ void Core::advance_ending(Session& session) {
         session.state = Session::State::releasing;
         session.worker_busy.store(true, std::memory_order_release);
         releases_.post([this, &session] {
+            session.wake_more(INT32_MAX);
             release(session);
             session.worker_busy.store(false, std::memory_order_release);
             kick();

@@ -216,6 +216,7 @@ class Core {
     bool may_bring_more(Session& session);
     bool may_allocate(Session& session);
     void publish_tails();
+    bool wake_more();
     void tell_apart();
     void begin_pauses();
     void end_pauses(int64_t host_time);
@@ -454,6 +455,7 @@ class Core {
     Nanoseconds ask_again_at_ = 0;
     Nanoseconds now_ = 0;            // when the turn began, or something was issued since
     bool in_a_row_ = false;          // a high session was, when it was last served
+    size_t woken_ = 0;               // whose sleeping threads were last
     Nanoseconds whole_turn_at_ = 0;  // the latest turn that was not only for a high session
     Nanoseconds heard_at_ = 0;       // what the descriptors have to say
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;

@@ -21,6 +21,7 @@ namespace {
 constexpr Nanoseconds long_row = 10'000'000;  // of a high session's launches, before others get a look
 constexpr Nanoseconds turns_apart = 100'000;  // whole ones, in such a row
 constexpr Nanoseconds hear_interval = 1'000'000;
+constexpr int woken_at_once = 8;  // threads of a tenant, which may have any number; each takes 2 to 5 us
 constexpr uint64_t kick_tag = 0;  // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
@@ -42,9 +43,18 @@ int wait_for_events(int epoll, std::array<epoll_event, 16>& events, const timesp
 void Session::wake() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&outbox_header()->waiters, __ATOMIC_RELAXED) == 0) return;
-    uint32_t* word = &inbox_header()->wakes;
-    __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    fikit_inbox* const header = inbox_header();
+    __atomic_fetch_add(&header->wakes, 1, __ATOMIC_SEQ_CST);
+    // The others are moved, so that who sleeps again, as it waits for something else, is not among them.
+    if (syscall(SYS_futex, &header->wakes, FUTEX_REQUEUE, woken_at_once, long{INT32_MAX}, &header->woken,
+                0) >= woken_at_once)
+        more_sleep.store(true);
+}
+
+void Session::wake_more(int most) {
+    more_sleep.store(false);  // before: another thread may move some there
+    if (syscall(SYS_futex, &inbox_header()->woken, FUTEX_WAKE, most, nullptr, nullptr, 0) == most)
+        more_sleep.store(true);
 }
 
 inline bool Core::reads_ring(const Session& session) const {
@@ -270,6 +280,17 @@ void Core::publish_tails() {
     }
 }
 
+// Of one session in a turn, each in its turn.
+bool Core::wake_more() {
+    for (size_t i = 0; i < sessions_.size(); ++i) {
+        Session& session = *sessions_[++woken_ % sessions_.size()];
+        if (!session.more_sleep.load(std::memory_order_relaxed)) continue;
+        session.wake_more(woken_at_once);
+        return true;
+    }
+    return false;
+}
+
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     now_ = clock_.now();
@@ -296,6 +317,7 @@ bool Core::turn() {
     const Nanoseconds now = clock_.now();
     for (const auto& session : sessions_)
         if (session->unmarked_steps > 0) progress |= flush_marks(*session, now, false);
+    progress |= wake_more();
     check_health(now);
     // Somebody may always have something to do: others end all the same.
     if (now - heard_at_ >= hear_interval) hear({});
@@ -344,6 +366,7 @@ void Core::run() {
     }
     while (run_posted()) {
     }
+    for (const auto& session : sessions_) session->wake_more(INT32_MAX);  // there are no more turns
 }
 
 // Beside high work the gate should decide on the kernels of a graph, not on the whole.

@@ -367,9 +367,10 @@ struct Session {
     uint64_t last_key = 0;       // of the kernel launched last, and when
     Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
-    uint64_t room_answered = 0;   // the tail at which the tenant was woken last
-    Nanoseconds waits_since = 0;  // since when the call at its head has to wait for memory
-    bool waits_to_load = false;   // likewise, since call_since, for what is in flight to end
+    uint64_t room_answered = 0;           // the tail at which the tenant was woken last
+    Nanoseconds waits_since = 0;          // since when the call at its head has to wait for memory
+    bool waits_to_load = false;           // likewise, since call_since, for what is in flight to end
+    std::atomic<bool> more_sleep{false};  // threads of the tenant, than were woken at once
 
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
@@ -482,8 +483,9 @@ struct Session {
         const PinnedBuffer* const buffer = pinned(value, bytes);
         return buffer != nullptr ? buffer->device + value.address : 0;
     }
-    // Tells whoever sleeps in the tenant that something happened.
+    // Tells whoever sleeps in the tenant that something happened: some threads, and the others turn by turn.
     void wake();
+    void wake_more(int most);
     // What the tenant notes of calls that its side does not serve, as far as it makes sense.
     std::vector<std::pair<std::string, uint64_t>> notes() const;
 };

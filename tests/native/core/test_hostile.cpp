@@ -1,7 +1,9 @@
 // Tenants that misuse what they may write. At most their own session is worse off.
+#include <linux/futex.h>
 #include <linux/sockios.h>
 #include <malloc.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "raw_tenant.hpp"
@@ -237,6 +239,97 @@ TEST(a_session_that_closes_ends_beside_a_flood) {
     });
     CHECK_EQUAL(ended.front().id, "other");
     CHECK_EQUAL(ended.front().reason, "closed");
+}
+
+// Threads of a tenant that sleep as it waits: on a futex of the inbox, until something moved it and they have
+// what they wait for.
+struct Sleepers {
+    Sleepers(Rig& its_rig, RawTenant& sleeps) : rig(its_rig), tenant(sleeps) {}
+    ~Sleepers() {
+        for (std::thread& thread : all) thread.join();
+    }
+
+    static long futex(const uint32_t* word, int operation, uint32_t value, uint64_t most = 0) {
+        return syscall(SYS_futex, word, operation, value, most, word, 0);
+    }
+    static long asleep_on(const uint32_t& word) { return futex(&word, FUTEX_REQUEUE, 0, INT32_MAX); }
+    long asleep() const { return asleep_on(tenant.inbox->wakes); }
+    long moved() const { return asleep_on(tenant.inbox->woken); }
+    void sleep(int threads, const std::atomic<bool>& awaited) {
+        const long before = asleep();
+        for (int i = 0; i < threads; ++i)
+            all.emplace_back([&] {
+                for (;;) {
+                    const uint32_t wakes = __atomic_load_n(&tenant.inbox->wakes, __ATOMIC_ACQUIRE);
+                    if (awaited.load()) break;
+                    futex(&tenant.inbox->wakes, FUTEX_WAIT, wakes);
+                }
+                ++awake;
+            });
+        rig.turn_until([&] { return asleep() == before + threads; });
+        tenant.outbox->waiters = static_cast<uint32_t>(all.size());
+    }
+    // Until a step that a thread may wait for is over.
+    void wake() {
+        CHECK(tenant.step(FIKIT_OP_SYNC, 0, FIKIT_MARK));
+        rig.turn_until([&, before = tenant.inbox->wakes] { return tenant.inbox->wakes != before; });
+    }
+
+    Rig& rig;
+    RawTenant& tenant;
+    std::atomic<int> awake{0};
+    std::vector<std::thread> all;
+};
+
+// A tenant may have any number of them, and waking one takes longer than a launch does.
+TEST(threads_that_sleep_are_woken_turn_by_turn) {
+    constexpr int threads = 200, at_once = 8;
+    Rig rig;
+    RawTenant tenant(rig);
+    std::atomic<bool> awaited{false}, never{false};
+    {
+        Sleepers sleepers(rig, tenant);
+        sleepers.sleep(threads, never);
+        sleepers.sleep(threads, awaited);
+        awaited = true;
+        sleepers.wake();
+        long left = sleepers.moved();
+        CHECK(left >= 2 * threads - 2 * at_once);
+        while (left > 0) {
+            rig.turn();
+            CHECK_EQUAL(sleepers.moved(), std::max(left - at_once, 0L));
+            left = sleepers.moved();
+        }
+        rig.turn_until([&] { return sleepers.awake == threads; });
+        // Those that wait for something else sleep again, and nobody is kept awake for them.
+        rig.turn_until([&] { return sleepers.asleep() == threads; });
+        rig.settle();
+        CHECK_EQUAL(sleepers.awake.load(), threads);
+        never = true;
+        rig.while_turning([&] { CHECK(rig.core().end("hostile", 1, "over")); });
+        rig.turn_until([&] { return sleepers.awake == 2 * threads; });
+    }
+}
+
+// Nor is anyone left asleep where the device fails, behind which there are no turns.
+TEST(threads_that_sleep_are_woken_when_the_device_fails) {
+    constexpr int threads = 40;
+    Settings settings;
+    settings.own_thread = true;
+    Rig rig(settings);
+    RawTenant tenant(rig);
+    std::atomic<bool> awaited{false};
+    Sleepers sleepers(rig, tenant);
+    sleepers.sleep(threads, awaited);
+    awaited = true;
+    null_driver::fail(Function::cuStreamWriteValue64_, CUDA_ERROR_ILLEGAL_ADDRESS, 0, 1);
+    CHECK(tenant.step(FIKIT_OP_SYNC, 0, FIKIT_MARK));
+    rig.turn_until([&] { return rig.core().failure() != 0; });
+    const Nanoseconds limit = host_now() + 10'000'000'000;
+    while (sleepers.awake < threads) {
+        CHECK(host_now() < limit);
+        std::this_thread::yield();
+    }
 }
 
 // However often this thread is interrupted.
