@@ -13,6 +13,7 @@ namespace {
 
 constexpr Nanoseconds look_interval = 1'000;  // at an event, or two, not reached before
 constexpr size_t keeps_queues = 32;           // streams of a session that are used: then idle ones do
+constexpr uint32_t collected_at_once = 256;   // steps, before a look at the rings of high sessions
 constexpr int frees_per_turn = 64;            // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -86,14 +87,20 @@ bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     return wrote;
 }
 
+// What the sessions have done, each in its turn: the rest is the next turn's where a high one waits.
 bool Core::collect() {
     const Nanoseconds now = clock_.now();
     bool progress = false;
+    uint32_t before = in_flight_;
     size_t waiting = 0;
     if (blocked_ > 0)
         for (const auto& session : sessions_) waiting += !session->blocked.empty();
     for (size_t i = 0; i < sessions_.size(); ++i) {
-        Session& session = *sessions_[i];
+        if (before - in_flight_ >= collected_at_once) [[unlikely]] {
+            if (high_waits()) break;
+            before = in_flight_;
+        }
+        Session& session = *sessions_[++collected_ % sessions_.size()];
         if (session.in_flight > 0) progress |= collect(session, now);
         if (!session.blocked.empty()) progress |= look_at_blocks(session, waiting);
         progress |= release_frees(session);

@@ -301,6 +301,7 @@ class Core {
 
     // complete.cpp
     bool collect();
+    bool high_waits() const;
     bool collect(Session& session, Nanoseconds now);
     void complete(Session& session, SessionStream& stream, InFlight& entry, TraceRecord& trace,
                   Nanoseconds now, Nanoseconds unfinished);
@@ -455,6 +456,7 @@ class Core {
     Nanoseconds ask_again_at_ = 0;
     Nanoseconds now_ = 0;            // when the turn began, or something was issued since
     bool in_a_row_ = false;          // a high session was, when it was last served
+    size_t collected_ = 0;           // the latest session that was asked what it has done
     size_t woken_ = 0;               // whose sleeping threads were last
     Nanoseconds whole_turn_at_ = 0;  // the latest turn that was not only for a high session
     Nanoseconds heard_at_ = 0;       // what the descriptors have to say

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -223,6 +224,13 @@ inline bool Core::serve_high() {
             in_a_row_ |= in_a_row(*session);
     }
     return progress;
+}
+
+bool Core::high_waits() const {
+    return std::any_of(sessions_.begin(), sessions_.end(), [this](const auto& session) {
+        return session->level == scheduling::highest_level && reads_ring(*session) &&
+               session->ring.has_record();
+    });
 }
 
 // Asks the policy until it says wait.

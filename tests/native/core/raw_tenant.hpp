@@ -42,6 +42,12 @@ class RawTenant {
     uint64_t tail() const { return __atomic_load_n(&inbox->tail, __ATOMIC_ACQUIRE); }
     bool is_read() const { return tail() == head_; }
     uint64_t answered() const { return __atomic_load_n(&inbox->call_done, __ATOMIC_ACQUIRE); }
+    // So many steps of the stream are over.
+    uint64_t mark(uint32_t stream) const {
+        const auto* marks = reinterpret_cast<const uint8_t*>(inbox) + FIKIT_MARKS_OFFSET;
+        return __atomic_load_n(reinterpret_cast<const uint64_t*>(marks + stream * FIKIT_MARK_STRIDE),
+                               __ATOMIC_ACQUIRE);
+    }
     std::string deferred_text() const { return inbox->deferred_text; }
 
     // `record`, whose size this fills in, with `behind` behind it; false when the ring has no room.

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "pace.hpp"
 #include "raw_tenant.hpp"
 
 using namespace fikit;
@@ -337,6 +338,43 @@ Nanoseconds processor_time() {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+// However much is over at once, a high-priority session's ring is looked at meanwhile.
+TEST(what_many_sessions_have_done_takes_little_of_a_turn_while_high_work_waits) {
+    constexpr size_t sessions = 40;
+    constexpr uint64_t steps = 250;
+    Rig rig;
+    std::vector<std::unique_ptr<RawTenant>> all;
+    fikit_fill fill{};
+    fill.count = fill.width = 1;
+    for (size_t i = 0; i < sessions; ++i) {
+        RawTenant& tenant = *all.emplace_back(std::make_unique<RawTenant>(rig, std::to_string(i)));
+        fill.device = tenant.allocate(1);
+        hold_all(rig);
+        CHECK(tenant.write(FIKIT_OP_FILL, fill));
+        for (uint64_t step = 1; step < steps; ++step) CHECK(tenant.step(FIKIT_OP_SYNC, 0));
+    }
+    rig.turn_until([&] {
+        return std::all_of(all.begin(), all.end(), [](const auto& tenant) { return tenant->is_read(); });
+    });
+    rig.settle();
+    const auto over = [&] {
+        uint64_t sum = 0;
+        for (const auto& tenant : all) sum += tenant->mark(0);
+        return sum;
+    };
+    CHECK_EQUAL(over(), 0u);
+    RawTenant high(rig, "high", 0);
+    release_all(rig);
+    uint64_t before = 0;
+    rig.turn_until([&] {
+        CHECK(before == 0 || !high.is_read());
+        for (uint32_t record = 0; record < 2 * records_per_turn; ++record) high.stream_create(1);
+        const uint64_t now = over();
+        CHECK(now - std::exchange(before, now) <= 2 * most_in_flight);
+        return now == sessions * steps;
+    });
 }
 
 // All the streams that there are wait, all that may be put off is memory with a word in it, and one wait
