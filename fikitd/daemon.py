@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -60,6 +61,8 @@ class Daemon:
     jobs: Jobs = field(init=False)
     profiles: Profiles = field(init=False)
     traces: Traces = field(init=False)
+    configuration_file: Path | None = None
+    """None: the default one, which need not be there."""
     draining: str | None = None
     """Why an administrator had it refuse new work, which is remembered."""
     ending: bool = False

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 from fikit.protocol import Check
 
+from fikitd import configuration_files
 from fikitd.device import library_finding
+from fikitd.errors import ConfigurationError
 from fikitd.events import Sees
 from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import group_number
@@ -34,6 +36,7 @@ async def diagnose(daemon: Daemon, sees: Sees) -> list[Check]:
     """All checks; of executors, which are users', those whose owner the peer may see."""
     places = daemon.directories
     looks: dict[str, Callable[[], Iterable[Check]]] = {
+        "configuration": partial(configuration_checks, daemon),
         "gpus": partial(gpu_checks, daemon),
         "state directory": partial(directory_checks, places.state, "state directory"),
         "state file": partial(state_file_checks, daemon, daemon.store.waits),
@@ -56,6 +59,23 @@ def work_check(daemon: Daemon) -> Check:
     return Check(
         name="new work", ok=False, detail=f"refused, the daemon is draining: {why or 'no reason given'}"
     )
+
+
+def configuration_checks(daemon: Daemon) -> Iterator[Check]:
+    """Whether the next reload, or start, would take what the files say by now."""
+    current, file = daemon.configuration, daemon.configuration_file
+    try:
+        taken, left = configuration_files.taken_over(current, configuration_files.load(file))
+    except ConfigurationError as error:
+        detail = f"{error}; what was read before is kept, but fikitd would not start anew"
+        yield Check(name="configuration", ok=False, detail=detail)
+        return
+    detail = f"{file or configuration_files.default_file()}, as it was read"
+    if left:
+        detail = f"{', '.join(left)} changed: read when fikitd starts anew"
+    if taken != current:
+        detail = "changed since it was read: SIGHUP (systemctl reload fikitd) reads it again"
+    yield Check(name="configuration", ok=True, detail=detail)
 
 
 def gpu_checks(daemon: Daemon) -> Iterator[Check]:

@@ -106,8 +106,9 @@ async def serve(
     Who comes meanwhile is greeted: that may take as long as an executor may be silent.
     """
     daemon = await Daemon.open(configuration, places, devices)
+    daemon.configuration_file = file
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
+        nursery.start_soon(obey_signals, daemon, nursery.cancel_scope)
         listener = Listener(daemon)
         for each in listening:
             nursery.start_soon(listener.run, each)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import structlog
 import trio
@@ -25,7 +24,7 @@ FAREWELL_SECONDS = 0.1
 """So that who waited for the last job still gets the answer."""
 
 
-async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScope) -> None:
+async def obey_signals(daemon: Daemon, whole: trio.CancelScope) -> None:
     """For the life of the daemon; ends it by cancelling ``whole``."""
     with trio.open_signal_receiver(signal.SIGHUP, *ENDING) as received:
         async with trio.open_nursery() as nursery:
@@ -33,7 +32,7 @@ async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScop
             draining, reloads = False, trio.Lock()
             async for number in received:
                 if number == signal.SIGHUP:
-                    nursery.start_soon(reload, daemon, file, reloads)
+                    nursery.start_soon(reload, daemon, reloads)
                 elif not draining:
                     draining = True
                     nursery.start_soon(end_gracefully, daemon, patience, whole)
@@ -41,7 +40,7 @@ async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScop
                     patience.cancel()
 
 
-async def reload(daemon: Daemon, file: Path | None, one_by_one: trio.Lock) -> None:
+async def reload(daemon: Daemon, one_by_one: trio.Lock) -> None:
     """Take over a configuration that is right as a whole, or keep the one we have.
 
     Its disk may not answer: that keeps no other signal waiting, nor the daemon from its end.
@@ -49,6 +48,7 @@ async def reload(daemon: Daemon, file: Path | None, one_by_one: trio.Lock) -> No
     async with one_by_one:
         reloading()
         try:
+            file = daemon.configuration_file
             loaded = await in_thread(configuration_files.load, file, abandon_on_cancel=True)
         except ConfigurationError as error:
             daemon.events.tell("reload_refused", reason=str(error), warning=True)

@@ -102,6 +102,29 @@ def next_event(client: Client, kind: str) -> Any:
     return event
 
 
+def test_the_doctor_tells_what_the_next_reload_would_do(daemon: Daemon, client: Client) -> None:
+    assert daemon.process is not None
+    client.subscribe()
+    asking = daemon.client()
+
+    def told(configured: str, *, reload: bool = False) -> tuple[bool, str]:
+        daemon.configure(configured)
+        if reload:
+            daemon.process.send_signal(signal.SIGHUP)
+            next_event(client, "reloaded")
+        (check,) = [each for each in asking.ask(p.Doctor()).checks if each.name == "configuration"]
+        return check.ok, check.detail
+
+    assert told("") == (True, f"{daemon.config}, as it was read")
+    ok, detail = told("[jobs]\nmax_runing = 3\n")
+    assert not ok
+    assert "do you mean max_running?; what was read before is kept, but fikitd would not start" in detail
+    assert "reload" in told("[jobs]\nmax_running = 3\n")[1]
+    assert told("[jobs]\nmax_running = 3\n", reload=True) == (True, f"{daemon.config}, as it was read")
+    changed = (True, "metrics.port changed: read when fikitd starts anew")
+    assert told("[metrics]\nport = 1\n", reload=True) == changed
+
+
 def test_reload(daemon: Daemon, client: Client) -> None:
     assert daemon.process is not None
     client.subscribe()
