@@ -370,7 +370,7 @@ struct Session {
     uint64_t room_answered = 0;           // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;          // since when the call at its head has to wait for memory
     bool waits_to_load = false;           // likewise, since call_since, for what is in flight to end
-    std::atomic<bool> more_sleep{false};  // threads of the tenant, than were woken at once
+    std::atomic<bool> more_sleep{false};  // threads of the tenant than were woken at once
 
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
