@@ -299,9 +299,9 @@ class Daemon:
             session=session,
         )
 
-    def session_refused(self, peer: Peer, request: OpenSession, refusal: RequestError) -> None:
+    def session_refused(self, peer: Peer, named: str | None, refusal: RequestError) -> None:
         """Tell of it: an unmodified program gets an error of CUDA's, which says nothing of why."""
-        job = self.jobs.find(request.job) if request.job else None
+        job = self.jobs.find(named) if named else None
         own = job if job is not None and job.uid == peer.uid else None
         if own:
             self.jobs.note(own, f"a session was refused: {refusal.message}")
@@ -362,11 +362,16 @@ class Daemon:
         job = self.jobs.find(domain)
         return job.uid if job is not None else self.sessions.noted_owner(domain.removeprefix("job-"))
 
-    def _job_to_join(self, peer: Peer, name: str) -> Job:
-        """The job that a session of the peer's is to belong to. Raises RequestError."""
+    def job_named(self, peer: Peer, name: str) -> Job:
+        """The job that the peer's environment names. Raises NotFound, also for another's."""
         job = self.jobs.find(name)
         if job is None or not peer.sees(job.uid):
-            raise NotFound(f"there is no job {name}, which {JOB_VARIABLE} names", OUTSIDE)
+            raise NotFound(f"{peer.tenant} has no job {name}, which {JOB_VARIABLE} names", OUTSIDE)
+        return job
+
+    def _job_to_join(self, peer: Peer, name: str) -> Job:
+        """The job that a session of the peer's is to belong to. Raises RequestError."""
+        job = self.job_named(peer, name)
         named = f"{name}, which {JOB_VARIABLE} names,"
         if job.uid != peer.uid:
             raise NotPermitted(f"{named} belongs to another user, and so would its sessions", OUTSIDE)

@@ -264,7 +264,7 @@ def test_who_works_in_a_job_that_is_over_is_told_by_what(client: Client) -> None
     client.ask(p.Wait(job=job))
     for name, message in (
         (job, f"{job}, which FIKIT_JOB names, is finished; only a running job opens sessions"),
-        ("job-999", "there is no job job-999, which FIKIT_JOB names"),
+        ("job-999", f"{client.welcome.tenant} has no job job-999, which FIKIT_JOB names"),
     ):
         refused = client.ask(p.OpenSession(name="late", job=name))
         assert refused.message == message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import signal
 from pathlib import Path
@@ -46,6 +47,26 @@ def test_it_is_told_of_where_its_job_is_looked_at(daemon: Daemon, client: Client
     assert refused(events).job is None
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
     assert wait_for(client, job).reason.startswith("killed by ")
+
+
+@pytest.mark.shares_daemon
+def test_who_becomes_another_user_in_a_job_is_told_why_he_sees_no_gpu(
+    daemon: Daemon, client: Client, as_user: Any
+) -> None:
+    """As in ``fikitctl run -- setpriv --reuid app``: a program asks for GPUs before it asks for a session."""
+    events = daemon.client()
+    events.subscribe()
+    job = running(client, "exec sleep 1000")
+    why = f"{pwd.getpwuid(65534).pw_name} has no job {job}, which FIKIT_JOB names"
+
+    def ask() -> str:
+        return str(Client(daemon.socket).ask(p.ListVisibleGpus(job=job)).message)
+
+    assert as_user(65534, ask) == why
+    told = refused(events)
+    assert (told.tenant, told.job) == (pwd.getpwuid(65534).pw_name, None)
+    assert told.detail == {"code": "not_found", "reason": why}
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
 
 
 @pytest.mark.shares_daemon

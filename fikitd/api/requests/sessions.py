@@ -24,7 +24,7 @@ async def open_session(caller: Caller, request: OpenSession) -> Handed:
         caller.turn.give_back()  # an executor may have to be started, and its number is limited
         session, descriptors = await caller.daemon.sessions.open(opening, pidfd)
     except RequestError as refusal:
-        caller.daemon.session_refused(caller.peer, request, refusal)
+        caller.daemon.session_refused(caller.peer, request.job, refusal)
         raise
     finally:
         close_all([pidfd])

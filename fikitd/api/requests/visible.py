@@ -13,7 +13,7 @@ from fikit.protocol import ListVisibleGpus, Reply, VisibleGpu, VisibleGpus, Visi
 from fikitd.api.registry import Caller, handles
 from fikitd.daemon import description_of
 from fikitd.device import DeviceSpec
-from fikitd.errors import Unavailable
+from fikitd.errors import NotFound, Unavailable
 from fikitd.executor.messages import AttachedSessions, ListAttached, MemoryLeft, ReadMemory
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
 from fikitd.jobs.model import Job
@@ -30,7 +30,7 @@ async def list_visible_gpus(caller: Caller, request: ListVisibleGpus) -> Reply:
     So one that hangs keeps nobody waiting who does not see its GPU.
     """
     devices = caller.daemon.devices
-    job = caller.daemon.job_of(caller.peer, request.job) if request.job else None
+    job = job_named(caller, request.job) if request.job else None
     indices = devices if job is None else [index for index in job.gpus if index in devices]
     seen: dict[int, VisibleGpu] = {}
 
@@ -41,6 +41,15 @@ async def list_visible_gpus(caller: Caller, request: ListVisibleGpus) -> Reply:
         for index in indices:
             nursery.start_soon(look, index)
     return VisibleGpus(gpus=[seen[index] for index in indices])
+
+
+def job_named(caller: Caller, name: str) -> Job:
+    """The program's. Raises NotFound, and tells of it: a program that sees no GPU asks for no session."""
+    try:
+        return caller.daemon.job_named(caller.peer, name)
+    except NotFound as refusal:
+        caller.daemon.session_refused(caller.peer, name, refusal)
+        raise
 
 
 async def visible(caller: Caller, device: DeviceSpec, job: Job | None) -> VisibleGpu:
