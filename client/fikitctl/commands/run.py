@@ -57,6 +57,7 @@ def run(invocation: Invocation, job: JobOptions) -> int:
 
     125: fikitd refused it, or --timeout passed; 126, 127: the command could not be executed, or was not
     found. Signals are passed on. --timeout limits the wait for a place, not the command.
+    The job ends with the command: what that leaves running has no GPU any more.
     """
     try:
         return run_job(invocation, job.request(invocation, foreground=True)).leave()
