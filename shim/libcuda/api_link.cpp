@@ -6,6 +6,7 @@
 #include "entry.hpp"
 #include "file.hpp"
 #include "jit.hpp"
+#include "large_answer.hpp"
 #include "objects.hpp"
 #include "served.hpp"
 
@@ -27,12 +28,13 @@ CUresult add(CUlinkState handle, CUjitInputType type, const void* data, size_t b
     Link* const link = link_of(handle);
     if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (data == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    JitAnswer<fikit_reply_link_add> answer;
-    Reply reply = {&answer, sizeof answer, 0};
+    const LargeAnswer<JitAnswer<fikit_reply_link_add>> answer;
+    if (!answer) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = answer.reply();
     const Status status =
         link->device->producer->link_add(link->number, static_cast<uint32_t>(type), {data, bytes},
                                          wish.options(), name != nullptr ? name : "", reply);
-    link->wish.hear_more(answer);
+    link->wish.hear_more(*answer);
     return result_of(status);
 }
 
@@ -99,16 +101,17 @@ CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
     Link* const link = link_of(handle);
     if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (image == nullptr || bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    JitAnswer<fikit_reply_link_complete> answer;
-    Reply reply = {&answer, sizeof answer, 0};
+    const LargeAnswer<JitAnswer<fikit_reply_link_complete>> answer;
+    if (!answer) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = answer.reply();
     const fikit_request_link_complete request = {link->number, 0};
     const Status status =
         link->device->producer->call(fikit_call_link_complete, {&request, sizeof request}, reply);
-    link->wish.hear_more(answer);
+    link->wish.hear_more(*answer);
     if (status != status::success) return result_of(status);
-    if (const CUresult result = read_back(*link, answer.head.size); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = read_back(*link, answer->head.size); result != CUDA_SUCCESS) return result;
     *image = link->image;
-    *bytes = answer.head.size;
+    *bytes = answer->head.size;
     return CUDA_SUCCESS;
 }
 

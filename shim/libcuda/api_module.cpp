@@ -12,6 +12,7 @@
 #include "image_errors.hpp"
 #include "images.hpp"
 #include "jit.hpp"
+#include "large_answer.hpp"
 #include "objects.hpp"
 #include "printed.hpp"
 #include "renewal.hpp"
@@ -32,13 +33,13 @@ CUresult unload(Module* module);
 CUresult end_module(Module& module);
 
 CUresult load_on(Device& device, Module*& module, const Image& image, const Wish& wish) {
-    module = new (std::nothrow) Module();
+    const LargeAnswer<JitAnswer<fikit_reply_module_load>> answer;
+    module = answer ? new (std::nothrow) Module() : nullptr;
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
     if (!wish.library) module->context = thread.home();
     module->prints = names_printf(image, device.wanted_images());
-    JitAnswer<fikit_reply_module_load> answer;
-    Reply reply = {&answer, sizeof answer, 0};
+    Reply reply = answer.reply();
     const UsefulParts useful(image, device.wanted_images());
     const int64_t begin = now_ns();
     Status status = useful.refused();
@@ -49,10 +50,10 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const Wish
                      static_cast<unsigned long long>(image.bytes),
                      static_cast<unsigned long long>(useful.bytes()),
                      static_cast<long long>((now_ns() - begin) / 1000));
-    wish.jit.hear(answer);
+    wish.jit.hear(*answer);
     if (status != status::success) {
         call_log.say("load of an image of %llu bytes: %d: %.*s", static_cast<unsigned long long>(image.bytes),
-                     status, static_cast<int>(answer.errors().size()), answer.errors().data());
+                     status, static_cast<int>(answer->errors().size()), answer->errors().data());
         module->wrong = result_of(status);
         if (wish.library && is_of_image(module->wrong)) return CUDA_SUCCESS;
         delete module;
@@ -215,9 +216,9 @@ void sort_places(Function& function, const fikit_parameter* layout, Function::Pl
 
 // Asks the executor for a kernel. The module's mutex is held.
 CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& function) {
-    auto* const answer = static_cast<FunctionAnswer*>(malloc(sizeof(FunctionAnswer)));
-    if (answer == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    Reply reply = {answer, sizeof *answer, 0};
+    const LargeAnswer<FunctionAnswer> answer;
+    if (!answer) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = answer.reply();
     uint32_t number = 0;
     CUresult result = result_of(module.device->producer->function_get(
         module.number, name, static_cast<uint32_t>(name_bytes), number, reply));
@@ -253,7 +254,6 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             if (module.prints && function->next == nullptr) kernels_may_print(*module.device);
         }
     }
-    free(answer);
     return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include "images.hpp"
 #include "jit.hpp"
+#include "large_answer.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -19,8 +20,9 @@ bool is_of_the_program(const void* image) {
 }
 
 CUresult renew(Function& function) {
-    FunctionAnswer answer;
-    Reply reply = {&answer, sizeof answer, 0};
+    const LargeAnswer<FunctionAnswer> answer;
+    if (!answer) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = answer.reply();
     Producer& producer = *function.module->device->producer;
     const Status status =
         producer.function_renew(function.module->number, function.name, function.number, reply);
@@ -29,7 +31,7 @@ CUresult renew(Function& function) {
     for (int32_t id = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; id < int{FIKIT_FUNCTION_ATTRIBUTES};
          ++id) {
         const int32_t wished = function.attribute[id];
-        if (wished == answer.head.attribute[id]) continue;
+        if (wished == answer->head.attribute[id]) continue;
         const fikit_request_function_set_attribute request = {function.number, id, wished, 0};
         Reply none;
         producer.call(fikit_call_function_set_attribute, {&request, sizeof request}, none);
@@ -44,8 +46,9 @@ CUresult renew(Module& module) {
     const Image image = {.data = first.image, .bytes = first.image_bytes};
     const Device& device = *module.device;
     const UsefulParts useful(image, device.wanted_images());
-    JitAnswer<fikit_reply_module_load> answer;
-    Reply reply = {&answer, sizeof answer, 0};
+    const LargeAnswer<JitAnswer<fikit_reply_module_load>> answer;
+    if (!answer) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = answer.reply();
     CUresult result = result_of(device.producer->module_renew(
         useful.parts(), {first.options.option, first.options.count}, module.number, reply));
     for (Function* function = module.functions; function != nullptr && result == CUDA_SUCCESS;
