@@ -17,9 +17,7 @@ namespace fikit::scheduling {
 
 class Interference {
   public:
-    // An accident is no interference: none is taken for more than the most, and none of a kernel's first
-    // launches beside another, which may load modules or grow memory, for more than as long again.
-    static constexpr float most = 8, most_first = 1;
+    static constexpr float most = 8;  // an accident is no interference
 
     // Who disturbs: a kernel, and where.
     struct Guest {
@@ -43,7 +41,7 @@ class Interference {
     }
     void learn(uint64_t kernel, const Guest& from, float share) {
         if (from.name == 0) return;
-        share /= from.sms;
+        share = std::min(share / from.sms, most);
         Learnt& any = guests_[from.name >> (64 - guest_bits)];
         if (any.guest != from.name) any = {from.name, 0, 0, 0};
         Pair& pair = pairs_[place(kernel, from.name)];
@@ -64,7 +62,6 @@ class Interference {
         uint32_t times = 0;
 
         void learn(float told, uint32_t presumed) {
-            told = std::min(told, times < sure ? most_first : Interference::most);
             if (times < settled) {
                 share += (told - share) / static_cast<float>(presumed + ++times);
             } else {

@@ -83,17 +83,6 @@ void an_accident_is_hardly_interference() {
     CHECK(share(1) > 0.49F && share(2) > 0.4F);
 }
 
-// What first runs beside another kernel may have to load a module, or to grow memory: a launch that lasts 27
-// times as long then is no interference, but what lasts so much longer each time is.
-void a_first_launch_tells_little() {
-    const auto interference = std::make_unique<Interference>();
-    const auto guest = [&] { return interference->guest(7, 64, 132); };
-    interference->learn(1, guest(), 26.0F);
-    CHECK(interference->share(1, guest()) < 0.15F);
-    for (int launch = 0; launch < 16; ++launch) interference->learn(1, guest(), 2.0F);
-    CHECK(interference->share(1, guest()) > 1.5F);
-}
-
 // Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
 // what harms nobody waits.
 void accidents_do_not_shut_the_low_side_out() {
@@ -455,7 +444,6 @@ int main() {
     copies_over_the_link_disturb_no_kernel();
     a_kernel_that_high_work_kept_waiting_is_no_longer_for_that();
     an_accident_is_hardly_interference();
-    a_first_launch_tells_little();
     accidents_do_not_shut_the_low_side_out();
     what_was_late_before_the_first_wait_is_forgotten();
     a_step_hardly_over_its_bound_counts_hardly();
