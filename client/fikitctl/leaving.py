@@ -23,3 +23,15 @@ def handled(handler: Callable[[int, FrameType | None], None] | int, *numbers: in
 def leave(number: int, _frame: FrameType | None) -> None:
     """A handler: unwind like Ctrl-C does."""
     raise SystemExit(128 + number)
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """What would end us waits for the end of the block: what is begun there is known by then, and unwound."""
+    came: list[int] = []
+    try:
+        with handled(lambda number, _frame: came.append(number), signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            yield
+    finally:
+        for number in came:
+            signal.raise_signal(number)

@@ -19,7 +19,7 @@ from fikit.protocol import UNDECODABLE
 
 from fikitctl.demonstration.messages import MEASURE, Failed, Measured, Ready, Task, answer
 from fikitctl.failures import CommandError, ExitCode, of_reply, refused
-from fikitctl.leaving import handled, leave
+from fikitctl.leaving import handled, leave, put_off
 
 START_SECONDS: Final = 120.0
 """For connecting and warming up; also what a measurement may take beyond its time, several times over."""
@@ -118,7 +118,8 @@ def measured(tasks: Sequence[Task], time_scale: float) -> Iterator[list[Measured
     with handled(leave, signal.SIGTERM, signal.SIGHUP):
         try:
             for task in tasks:
-                tenants.append(Tenant(task))
+                with put_off():
+                    tenants.append(Tenant(task))
             for tenant in tenants:
                 tenant.await_ready()
             for tenant in tenants:
