@@ -30,7 +30,8 @@ def put_off() -> Iterator[None]:
     """What would end us waits for the end of the block: what is begun there is known by then, and unwound."""
     came: list[int] = []
     try:
-        with handled(lambda number, _frame: came.append(number), signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        with handled(lambda number, _frame: came.append(number), *ending):
             yield
     finally:
         for number in came:
