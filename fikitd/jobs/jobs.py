@@ -229,7 +229,7 @@ class Jobs(JobSessions):
         """What it lacked there may be by now."""
         with trio.move_on_after(RETRY_SECONDS):
             while not self._now(job).kill_asked:
-                await self.changes(job)
+                await self.change(job).wait()
         if self._now(job).kill_asked:
             await self._runner_gone(job)
             return

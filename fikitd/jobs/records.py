@@ -94,9 +94,9 @@ class JobRecords:
         finally:
             self._needed[job.number] -= 1
 
-    async def changes(self, job: Job) -> None:
-        """Return once the job has changed after this call."""
-        await self._changed.setdefault(job.number, trio.Event()).wait()
+    def change(self, job: Job) -> trio.Event:
+        """Set once the job has changed after this call."""
+        return self._changed.setdefault(job.number, trio.Event())
 
     def note(self, job: Job, reason: str) -> None:
         """What became of a session of its: its program has an error of CUDA's, which does not tell."""

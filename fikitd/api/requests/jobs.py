@@ -63,7 +63,7 @@ async def submit(caller: Caller, request: Submit) -> Reply:
     with daemon.jobs.needed(job):
         while (now := daemon.jobs.known[job.number]).state == "queued":
             async with caller.turn.waiting():
-                await daemon.jobs.changes(now)
+                await daemon.jobs.change(now).wait()
     if now.over:  # who is told of a job starts its process
         raise Unavailable(f"{now.job} was ended before it had begun: {now.reason or now.state}")
     return Submitted(job=now.record(now.usage), environment=surroundings)
@@ -235,7 +235,7 @@ async def wait(caller: Caller, request: Wait) -> Reply:
     with jobs.needed(job), trio.move_on_after(request.wait_ms / 1000):
         while not (job := jobs.known[job.number]).over:
             async with caller.turn.waiting():
-                await jobs.changes(job)
+                await jobs.change(job).wait()
     return Waited(job=job.record(jobs.usage(job)))
 
 
@@ -251,10 +251,11 @@ async def read_logs(caller: Caller, request: ReadLogs) -> Reply:
         with jobs.needed(job):
             with FileWatch(path.parent) as watch, trio.move_on_after(request.wait_ms / 1000):
                 while request.follow and not jobs.known[job.number].over:
+                    change = jobs.change(job)  # it may end while its output is looked at
                     if await in_thread(size_of, path) > request.offset:
                         break
                     async with caller.turn.waiting():
-                        await either(watch, caller, job)
+                        await either(watch, change)
             over = jobs.known[job.number].over
             data, size = await in_thread(read_piece, path, request.offset)
     except OSError as error:
@@ -264,12 +265,12 @@ async def read_logs(caller: Caller, request: ReadLogs) -> Reply:
     return Logs(data=data, offset=offset, end=over and offset >= size, truncated=truncated)
 
 
-async def either(watch: FileWatch, caller: Caller, job: Job) -> None:
-    """Until the output grows or the job changes."""
+async def either(watch: FileWatch, change: trio.Event) -> None:
+    """Until the output grows or the job has changed."""
     async with trio.open_nursery() as nursery:
 
         async def until_changed() -> None:
-            await caller.daemon.jobs.changes(job)
+            await change.wait()
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(until_changed)
