@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -40,9 +41,13 @@ def began_then(pid: int, moment: int | None) -> bool:
 
 
 def processor_waits(pid: int) -> dict[str, int]:
-    """So many nanoseconds each of its threads has waited for a processor; those that the kernel tells of."""
+    """So many nanoseconds each of its threads has waited for a processor; those that the kernel tells of.
+
+    Raises OSError, not because it has ended.
+    """
     waits = {}
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        with suppress(OSError, IndexError):
-            waits[thread.name] = int((thread / "schedstat").read_text().split()[1])
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError, IndexError):
+                waits[thread] = int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
     return waits

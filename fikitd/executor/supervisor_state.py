@@ -41,7 +41,7 @@ PASSING_SECONDS: Final = 1.0
 
 
 class Starved(Unavailable):
-    """The executor did not answer in time, most of which it waited for a processor."""
+    """The executor did not answer in time, most of which it waited for a processor, or may have waited."""
 
 
 @dataclass(eq=False)
@@ -179,16 +179,28 @@ def in_the_way(
 async def ask_patiently(
     connection: ExecutorConnection, pid: int, body: Ask, kind: type[Kind], seconds: float
 ) -> Kind:
-    """The answer. Raises Silent; Starved where one of its threads waits for a processor instead."""
-    waits = processor_waits(pid)
+    """The answer. Raises Silent; Starved where one of its threads waits for a processor instead.
+
+    So may any that we lack what it takes to look at, as a descriptor.
+    """
+    waits = _waits(pid)
     try:
         answer, _ = await connection.ask(body, kind, seconds)
     except Silent as silent:
-        more = [now - waits.get(thread, now) for thread, now in processor_waits(pid).items()]
+        after = _waits(pid)
+        if waits is None or after is None:
+            raise Starved(silent.message) from None
+        more = [now - waits.get(thread, now) for thread, now in after.items()]
         if max(more, default=0) > max(STARVED_SHARE * seconds * 1e9, 0):
             raise Starved(silent.message) from None
         raise
     return answer
+
+
+def _waits(pid: int) -> dict[str, int] | None:
+    with suppress(OSError):
+        return processor_waits(pid)
+    return None
 
 
 async def described(

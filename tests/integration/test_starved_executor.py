@@ -21,13 +21,20 @@ import itertools, fikitd.executor.supervisor_state as s
 seconds = itertools.count()
 s.processor_waits = lambda pid: {"7": 10**9 * next(seconds)}
 """
+NO_DESCRIPTORS = """
+import errno, fikitd.process_times as times
+def refuse(path):
+    raise OSError(errno.EMFILE, "Too many open files", path)
+times.os = type("os", (), {"listdir": staticmethod(refuse)})
+"""
 
 
-def test_who_waits_for_a_processor_is_reported_and_lives(stopped_daemon: Daemon) -> None:
+@pytest.mark.parametrize("prologue", [WAITS, NO_DESCRIPTORS])
+def test_who_may_wait_for_a_processor_is_reported_and_lives(stopped_daemon: Daemon, prologue: str) -> None:
     stopped_daemon.configure(
         settings=SETTINGS.replace("[executor]", "[executor]\nunresponsive_seconds = 0.3")
     )
-    stopped_daemon.prologue = f"exec({WAITS!r}); "
+    stopped_daemon.prologue = f"exec({prologue!r}); "
     client, events = stopped_daemon.start().client(), stopped_daemon.client()
     events.subscribe()
     opened = client.ask(p.OpenSession(name="slow"))
