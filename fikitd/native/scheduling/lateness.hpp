@@ -415,6 +415,51 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
 }
 
+// Is one of them late by what its step may be late by?
+inline bool Fikit::delayed() const {
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        const High& high = highs_[std::countr_zero(left)];
+        if (high.spent + high.end - high.alone > high.allowed) return true;
+    }
+    return false;
+}
+
+// It may be short enough to go some time, nothing of high sessions is in flight, and none of them was
+// delayed lately by what was tried.
+inline bool Fikit::may_try(const Work& work) const {
+    bool may =
+        levels_[highest_level].in_flight == 0 && work.at_least / std::max(work.waves, 1u) <= longest_bound();
+    for (unsigned left = used_; left != 0; left &= left - 1)
+        may = may && highs_[std::countr_zero(left)].rests == 0;
+    return may;
+}
+
+// By so much of what its kernels take they may take longer: what is idle in a step makes that good, or its
+// bound allows it.
+inline float Fikit::yields(const High& high) {
+    const Sequence& sequence = *high.sequence;
+    const Sequence::Position first = sequence.next() - (sequence.size() - high.step_from);
+    const auto idle = static_cast<float>(high.waits ? sequence.slack(first) : 0);
+    const float busy = std::max(1.0F, static_cast<float>(high.step_time) - idle);
+    return (idle + static_cast<float>(high.bound)) / busy;
+}
+
+// Something that was foreseen of the high session is, or will be, on the GPU before the operation is over.
+inline bool Fikit::meets(const High& high, const Plan& plan) {
+    return high.sequence->known() && (high.outstanding > 0 || (high.sequence->expected() < plan.end &&
+                                                               !is_silent(high, plan.start, plan.end)));
+}
+
+// What it costs to go there: it lasts so long, or it takes longer to make good what it slows high work by.
+inline Nanoseconds Fikit::price(const Plan& plan) const {
+    float most = 1;
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        const High& high = highs_[std::countr_zero(left)];
+        if (meets(high, plan)) most = std::max(most, plan.guest.share / yields(high));
+    }
+    return static_cast<Nanoseconds>(most * static_cast<float>(plan.length));
+}
+
 [[gnu::always_inline]] inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)
