@@ -469,15 +469,23 @@ def test_half_a_hello_and_half_a_close(daemon: Daemon) -> None:
     assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
 
 
+SMALLER = 16
+"""Replies and their portions, and so the jobs that it takes: each is written down before it is answered."""
+
+
 def test_jobs_that_fit_into_no_reply_together_are_listed(stopped_daemon: Daemon) -> None:
     """An administrator is shown everybody's, who could keep him from seeing any."""
+    stopped_daemon.prologue = (
+        "from fikit.protocol import frames\n"
+        f"frames.MAX_FRAME_BYTES //= {SMALLER}; frames.PORTION_BYTES //= {SMALLER}; "
+    )
     stopped_daemon.configure("[tenant_defaults]\nmax_jobs = 10000\n[jobs]\nmax_running = 1\n")
     client = stopped_daemon.start().client()
     job = p.Submit(command=["sleep", "1000"], environment={"PATH": os.environ["PATH"]}, directory="/")
     jobs = [client.ask(job).job.job]
     long = msgspec.structs.replace(job, command=["true", "\U0001f600" * 2000], directory="/" + "d/" * 2000)
     size = len(p.encode(1, client.ask(long)))
-    jobs += [client.ask(long).job.job for _ in range(p.MAX_FRAME_BYTES * 9 // 8 // size)]
+    jobs += [client.ask(long).job.job for _ in range(p.MAX_FRAME_BYTES // SMALLER * 9 // 8 // size)]
     found: list[p.JobRecord] = []
     more = True
     while more:
