@@ -99,6 +99,7 @@ def batch(session: fikit.Session, nanoseconds: int, grid: int, kernels: int = 20
     return play
 
 
+@pytest.mark.shares_daemon
 def test_idle_time_is_filled_and_told(daemon: Daemon, connect: Connect) -> None:
     began = time.monotonic()
     high, low = connect(name="service", priority="high"), connect(name="batch", priority="low")
@@ -129,6 +130,7 @@ def test_idle_time_is_filled_and_told(daemon: Daemon, connect: Connect) -> None:
     assert 0 < gone.gated.gate.idle_filled_ns + gone.gated.gate.idle_confined_ns <= gone.gated.gate.idle_ns
 
 
+@pytest.mark.shares_daemon
 def test_a_pause_behind_an_answer_is_none_of_the_step(daemon: Daemon, connect: Connect) -> None:
     """Who waits for a copy has a mark already: the executor hears of the wait with the next launch."""
     high = connect(name="service", priority="high")
@@ -156,6 +158,7 @@ def test_a_kernel_that_nobody_knows_does_not_hold_up_high_work(daemon: Daemon, c
     assert gate.confined + gate.refused.get("unknown", 0) > 0
 
 
+@pytest.mark.shares_daemon
 def test_a_flood_leaves_high_work_its_time(daemon: Daemon, connect: Connect) -> None:
     high = connect(name="service", priority="high")
     service = Service(high)
@@ -169,6 +172,7 @@ def test_a_flood_leaves_high_work_its_time(daemon: Daemon, connect: Connect) -> 
     assert sorted(times)[len(times) // 2] < 0.015
 
 
+@pytest.mark.shares_daemon
 def test_who_delayed_a_session_is_told_when_he_is_gone_and_another_has_come(
     daemon: Daemon, connect: Connect
 ) -> None:

@@ -30,6 +30,7 @@ def usage(daemon: Daemon, name: str) -> p.Usage:
     return next(each.usage for each in sessions if each.name == name)
 
 
+@pytest.mark.shares_daemon
 def test_high_priority_work_passes_a_queue_of_low(daemon: Daemon, connect: Connect) -> None:
     low, high = connect(name="low", priority="low"), connect(name="high", priority="high")
     nothing = high.load(PTX).kernel("nothing")
@@ -43,6 +44,7 @@ def test_high_priority_work_passes_a_queue_of_low(daemon: Daemon, connect: Conne
     low.synchronize()
 
 
+@pytest.mark.shares_daemon
 def test_a_level_waits_for_the_levels_above(daemon: Daemon, connect: Connect) -> None:
     low, normal = connect(name="low", priority="low"), connect(name="normal", priority="normal")
     first, second = low.load(PTX).kernel("spin"), normal.load(PTX).kernel("spin")
@@ -58,6 +60,7 @@ def test_a_level_waits_for_the_levels_above(daemon: Daemon, connect: Connect) ->
     low.synchronize()
 
 
+@pytest.mark.shares_daemon
 def test_a_paused_session_issues_nothing_until_it_is_resumed(daemon: Daemon, connect: Connect) -> None:
     session = connect(name="paused")
     client = daemon.client()
@@ -76,6 +79,7 @@ def test_a_paused_session_issues_nothing_until_it_is_resumed(daemon: Daemon, con
     assert before == 0
 
 
+@pytest.mark.shares_daemon
 def test_the_priority_of_a_session_can_change_under_load(daemon: Daemon, connect: Connect) -> None:
     session = connect(name="mover", priority="low")
     client = daemon.client()
@@ -88,6 +92,7 @@ def test_the_priority_of_a_session_can_change_under_load(daemon: Daemon, connect
     assert client.ask(p.Show(target=target)).session.priority == 9
 
 
+@pytest.mark.shares_daemon
 def test_work_is_accounted(daemon: Daemon, connect: Connect) -> None:
     session = connect(name="counted", priority="low")
     began = time.monotonic()
@@ -153,6 +158,7 @@ def test_what_an_executor_has_learnt_outlives_it(stopped_daemon: Daemon, connect
     assert "spin" in {each.function for each in client.ask(p.ListProfiles()).profiles}
 
 
+@pytest.mark.shares_daemon
 def test_executors_of_one_gpu_know_of_each_others_high_priority_work(
     daemon: Daemon, connect: Connect
 ) -> None:

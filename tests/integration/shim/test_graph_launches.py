@@ -14,7 +14,7 @@ from fikit.unmodified import variables
 from tests.integration.end_to_end.conftest import Served
 from tests.integration.shim.conftest import DEADLINE_SECONDS, PROGRAMS, Program
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.shares_daemon]
 
 KERNELS, TIMES = 20, 5
 

@@ -13,7 +13,7 @@ from fikit.unmodified import variables
 from tests.integration.end_to_end.conftest import SETTINGS, Served
 from tests.integration.shim.conftest import DEADLINE_SECONDS, PROGRAMS
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.shares_daemon]
 
 LEAST_NS = 10_000
 STEPS, LAUNCHES = 30, 100
@@ -71,7 +71,9 @@ def test_what_launches_spare_adds_to_the_bound(daemon: Served) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 0.25])
-def test_only_its_share(daemon: Served, share: float) -> None:
+def test_only_its_share(stopped_daemon: Served, share: float) -> None:
+    daemon = stopped_daemon
+    daemon.start()
     whole = beyond_share_ns(daemon)
     daemon.stop()
     daemon.configure(settings=SETTINGS.replace("[scheduling]", f"[scheduling]\nspared_share = {share}"))
