@@ -125,6 +125,7 @@ def test_a_session_that_its_program_ends_has_no_reason_to_tell(daemon: Daemon, c
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
 
 
+@pytest.mark.shares_daemon
 def test_what_signal_ended_its_executor_is_told(daemon: Daemon, client: Client) -> None:
     """As the kernel's for want of memory: the executor itself could say nothing."""
     session = client.ask(p.OpenSession(name="lost")).session

@@ -44,6 +44,7 @@ def start(daemon: Daemon, name: str, number: int, times: int, seconds: float = 0
     return fails
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("name", ["./bare", "bare"])
 def test_a_script_without_an_interpreter_is_told_what_it_lacks(
     daemon: Daemon, tmp_path: Path, name: str

@@ -281,6 +281,7 @@ def packed(text: str) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(header + block)) + header + block
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("image", [str, packed])
 def test_variables_are_memory_however_they_are_packed(
     connect: Callable[..., fikit.Session], image: Callable[[str], str | bytes]
