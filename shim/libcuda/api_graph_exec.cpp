@@ -159,12 +159,17 @@ Node* switchable(Executable* executable, CUgraphNode original) {
 
 }  // namespace
 
-CUresult cuGraphInstantiate(CUgraphExec* handle, CUgraph graph, CUgraphNode*, char*, size_t) {
+CUresult cuGraphInstantiate(CUgraphExec* handle, CUgraph graph, CUgraphNode* culprit, char* log,
+                            size_t bytes) {
+    // Programs of before CUDA 12 show both where it fails.
+    if (culprit != nullptr) *culprit = nullptr;
+    if (log != nullptr && bytes > 0) *log = '\0';
     return instantiate(handle, graph, 0);
 }
 
-CUresult cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode*, char*, size_t) {
-    return instantiate(handle, graph, 0);
+CUresult cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode* culprit, char* log,
+                               size_t bytes) {
+    return fikit::shim::cuGraphInstantiate(handle, graph, culprit, log, bytes);
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph, unsigned long long flags) {

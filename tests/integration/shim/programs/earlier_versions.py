@@ -73,6 +73,11 @@ other = packed(6)
 print(cuda.cuGraphExecKernelNodeSetParams(executable, node, byref(parameters(other[2]))))
 print(cuda.cuGraphLaunch(executable, None), read(place))
 print(cuda.cuGraphKernelNodeSetParams(node, byref(parameters(other[2]))))
+for instantiate in (cuda.cuGraphInstantiate, cuda.cuGraphInstantiate_v2):
+    for whole in (graph, None):
+        culprit, log = c_void_p(5), ctypes.create_string_buffer(b"unset", 8)
+        result = instantiate(byref(executable), whole, byref(culprit), log, c_size_t(8))
+        print(result, culprit.value, log.value)
 
 stream, event, copy = c_void_p(), c_void_p(), c_void_p()
 print(cuda.cuStreamCreate(byref(stream), 1), cuda.cuEventCreate(byref(event), 0))
