@@ -21,7 +21,8 @@ CUresult find_entry(const char* symbol, void** function, int version, cuuint64_t
     bool exists = false;
     for (std::size_t index = 0; index < entry_point_count; ++index) {
         const EntryPoint& entry = entry_points[index];
-        if (std::strcmp(entry.name, symbol) != 0) continue;
+        // The headers that the table was made from may be newer than the driver that is modelled.
+        if (entry.version > model::driver_version || std::strcmp(entry.name, symbol) != 0) continue;
         exists = true;
         if (entry.version <= version && (best == nullptr || entry.version >= best->version)) best = &entry;
     }

@@ -33,7 +33,8 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, c
         return CUDA_ERROR_INVALID_VALUE;
     int driver = 0;
     fikit::shim::cuDriverGetVersion(&driver);
-    const EntryPoint* const first = first_of(symbol);
+    const EntryPoint* first = first_of(symbol);
+    if (first != nullptr && first->version > driver) first = nullptr;  // unknown to that driver
     const EntryPoint* best = nullptr;
     for (const EntryPoint* row = first;
          row != nullptr && row < entry_points + entry_point_count && strcmp(row->name, symbol) == 0 &&
