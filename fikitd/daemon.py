@@ -244,11 +244,11 @@ class Daemon:
                 except MachineFull as refusal:
                     full.append(refusal)
                 except QuotaReached:
-                    self.supervisor.try_again(users_domain(job.uid), job.uid)
+                    self.supervisor.try_again(job.uid)
                     raise
             if full:
                 awaited.update(job.gpus or full[0].gpus)
-                self.supervisor.try_again(users_domain(job.uid), job.uid)
+                self.supervisor.try_again(job.uid)
                 raise full[0]
             return placed[0]
 
@@ -338,7 +338,7 @@ class Daemon:
     def _expect(self, job: Job, device: DeviceSpec) -> None:
         """Most of a program's start is its own: the executor's goes on beside it."""
         self.supervisor.expect(device, domain_of(job), job.uid)
-        self.supervisor.try_again(users_domain(job.uid), job.uid)
+        self.supervisor.try_again(job.uid)
 
     def _expected(self, gpu: int) -> dict[str, int]:
         """The trust domains of the jobs that run on a GPU, and whose they are."""

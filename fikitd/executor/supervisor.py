@@ -46,6 +46,7 @@ from fikitd.executor.supervisor_launch import (
     domain_owner,
     left_behind,
     new_executor,
+    nobodys_domain,
     remove_oldest,
     start,
     trim,
@@ -145,13 +146,17 @@ class Supervisor:
             with suppress(QuotaReached):
                 self._begin(device, domain, uid)
 
-    def try_again(self, domain: str, uid: int) -> None:
-        """See whether executors start by now where none did: nobody is sent there while others have room."""
-        now = trio.current_time()
+    def try_again(self, uid: int) -> None:
+        """See whether executors start by now where none did: nobody is sent there while others have room.
+
+        Where the user has one that serves, by another that nobody uses, which ends as it is idle.
+        """
+        now, own = trio.current_time(), users_domain(uid)
         for gpu, failed in self.failing.items():
             if now - failed.tried_at >= TRY_AGAIN_SECONDS:
                 self.failing[gpu] = replace(failed, tried_at=now)
-                self.expect(self._devices[gpu], domain, uid)
+                serves = any(each.domain == own for each in self.on(gpu))
+                self.expect(self._devices[gpu], nobodys_domain() if serves else own, uid)
 
     def _doubt(self, executor: Executor) -> None:
         """It has failed: whether the GPU is there is known once another serves. Jobs wait for that."""
@@ -212,11 +217,8 @@ class Supervisor:
                 self.kill(executor, f"session {there.outlived} is over, but its work held up who came")
 
     def _living(self, device: DeviceSpec, domain: str) -> Executor | None:
-        for executor in self.executors.values():
-            same = executor.device.index == device.index and executor.domain == domain
-            if same and executor.takes_sessions:
-                return executor
-        return None
+        here = (each for each in self.executors.values() if each.device.index == device.index)
+        return next((each for each in here if each.domain == domain and each.takes_sessions), None)
 
     def check_place(self, gpu: int, domain: str, uid: int) -> None:
         """Raises QuotaReached where a trust domain has no executor on a GPU, and none may be started."""
@@ -310,9 +312,7 @@ class Supervisor:
 
     async def _live(self, executor: Executor) -> None:
         """From the start of the process, or its taking over, to its end."""
-        tell = partial(
-            self._events.tell, gpu=executor.device.index, uid=executor.uid, executor=executor.executor
-        )
+        tell = self._telling(executor)
         try:
             if executor.process is None:
                 isolated = domain_owner(executor.domain) is None
@@ -469,14 +469,11 @@ class Supervisor:
             self.kill(executor, gone)
 
     def _warn(self, kind: EventKind, executor: Executor, **detail: Any) -> None:
-        self._events.tell(
-            kind,
-            uid=executor.uid,
-            gpu=executor.device.index,
-            executor=executor.executor,
-            warning=True,
-            **detail,
-        )
+        self._telling(executor)(kind, warning=True, **detail)
+
+    def _telling(self, executor: Executor) -> Callable[..., None]:
+        of = {"gpu": executor.device.index, "uid": executor.uid, "executor": executor.executor}
+        return partial(self._events.tell, **of)
 
     def kill(self, executor: Executor, reason: str) -> None:
         """End it at once, with all its sessions."""

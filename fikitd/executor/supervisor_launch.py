@@ -48,6 +48,11 @@ def users_domain(uid: int) -> str:
     return f"uid-{uid}"
 
 
+def nobodys_domain() -> str:
+    """A trust domain without sessions: whether an executor starts is all that is asked."""
+    return f"trial-{secrets.token_hex(4)}"
+
+
 def domain_owner(domain: str) -> int | None:
     """The uid in the name of a trust domain, where it has one."""
     found = re.fullmatch(r"uid-(\d+)", domain)

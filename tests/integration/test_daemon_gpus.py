@@ -229,6 +229,25 @@ def test_what_fails_for_once_is_tried_again_at_once(stopped_daemon: Daemon, brok
     until(events, kind="job_started", job=submitted(client, 0, gpus=[1]))
 
 
+def test_it_is_tried_again_for_who_has_an_executor_there(stopped_daemon: Daemon, broken: Path) -> None:
+    """His own says nothing of the next; his jobs waited for as long as he had it."""
+    stopped_daemon.prologue += "import fikitd.jobs.jobs as j; j.LOOK_AGAIN_SECONDS = 0.05\n"
+    broken.unlink()
+    daemon = stopped_daemon.start(FIKIT_SIM_DEVICES="2")
+    client, events = daemon.client(), daemon.client()
+    events.subscribe()
+    client.ask(p.OpenSession(name="first", gpu=1))
+    broken.touch()
+    assert isinstance(client.ask(p.OpenSession(name="alone", gpu=1, isolated=True)), p.Failure)
+    waits = submitted(client, 0, gpus=[1])
+    while client.ask(p.Show(target=waits)).job.reason != "no executor starts on GPU 1":
+        pass
+    broken.unlink()
+    until(events, kind="job_started", job=waits)
+    while client.ask(p.GetStatus()).gpus[1].executors != 1:  # nobody uses what told
+        pass
+
+
 def test_a_gpu_whose_executor_has_failed_attracts_no_work_until_another_serves(
     stopped_daemon: Daemon, broken: Path
 ) -> None:
