@@ -90,8 +90,11 @@ class Inotify:
                     data = os.read(self._descriptor, 65536)
                 except BlockingIOError:
                     continue
+                except OSError:  # what has changed is not told just now
+                    data = b""
+                    await trio.sleep(LOOK_SECONDS)
                 changed = set(watches_in(data))  # each once: thousands of changes may have come at a time
-                if any(number < 0 for number in changed):  # more than the kernel keeps
+                if not data or any(number < 0 for number in changed):  # more than the kernel keeps
                     changed = set(self._watches)
                 for number in changed & self._watches.keys():
                     for watch in self._watches[number]:

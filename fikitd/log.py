@@ -80,7 +80,10 @@ def is_journal() -> bool:
     """
     if sys.stderr is None:
         return False
-    ours = os.fstat(sys.stderr.fileno())
+    try:
+        ours = os.fstat(sys.stderr.fileno())
+    except OSError:  # a file's whose disk does not tell: the journal's is a socket
+        return False
     return os.environ.get("JOURNAL_STREAM") == f"{ours.st_dev}:{ours.st_ino}"
 
 

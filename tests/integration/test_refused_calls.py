@@ -1,0 +1,61 @@
+"""What the system refuses the daemon, or fails at, for a while: that alone is lost which needed it."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from pathlib import Path
+
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+from tests.integration.test_daemon_jobs import submit, until, wait_for
+
+REFUSES = """
+import functools, os, types, {module} as place
+{within}
+def refuse(real, *arguments, **named):
+    if os.path.exists({refused!r}):
+        raise OSError({number}, os.strerror({number}))
+    return real(*arguments, **named)
+place.{call} = functools.partial(refuse, place.{call})
+"""
+
+
+def refused(daemon: Daemon, module: str, call: str, number: int = errno.EIO) -> Path:
+    """While this file is there, what the daemon's module calls so fails, and elsewhere it does not."""
+    library, dot, _ = call.partition(".")
+    within = f"place.{library} = types.SimpleNamespace(**vars(place.{library}))" if dot else ""
+    path = daemon.place / "refused"
+    daemon.prologue += REFUSES.format(
+        module=module, within=within, call=call, number=number, refused=str(path)
+    )
+    return path
+
+
+def test_changes_that_are_not_told_are_looked_for(stopped_daemon: Daemon) -> None:
+    """The daemon ended with the task that reads them, for all."""
+    refusing = refused(stopped_daemon, "fikitd.file_watch", "os.read")
+    client = stopped_daemon.start().client()
+    gate = stopped_daemon.place / "gate"
+    refusing.touch()
+    job = client.ask(submit(f"while ! test -e {gate}; do sleep 0.01; done; echo out; exec sleep 100")).job.job
+    client.pid_of(job)
+    gate.touch()
+    assert until(client, job, b"out\n")
+    refusing.unlink()
+    assert client.ask(p.Kill(target=job, signal=signal.SIGKILL)) == p.Done()
+    assert wait_for(client, job).state == "killed"
+
+
+def test_the_log_goes_on_where_standard_error_cannot_be_looked_at(stopped_daemon: Daemon) -> None:
+    refusing = refused(stopped_daemon, "fikitd.log", "os.fstat")
+    daemon = stopped_daemon.start()
+    assert daemon.process is not None
+    client = daemon.client()
+    client.subscribe()
+    refusing.touch()
+    daemon.process.send_signal(signal.SIGHUP)
+    while (event := client.receive()[1]).kind != "reloaded":
+        pass
+    assert '"reloaded"' in daemon.log.read_text(), event
