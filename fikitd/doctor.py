@@ -47,7 +47,10 @@ async def diagnose(daemon: Daemon, sees: Sees) -> list[Check]:
     for name, look in looks.items():
         silent = Check(name=name, ok=False, detail=f"it did not answer within {LOOK_SECONDS:g} s")
         with trio.move_on_after(LOOK_SECONDS) as patience:
-            found += await in_thread(list, look(), abandon_on_cancel=True)
+            try:
+                found += await in_thread(list, look(), abandon_on_cancel=True)
+            except OSError as error:
+                found += [Check(name=name, ok=False, detail=f"it cannot be looked at: {error}")]
         found += [silent] if patience.cancelled_caught else []
     return [*found, *executor_checks(daemon, sees)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Client, Daemon
 from tests.integration.test_daemon_jobs import submit, until, wait_for
 
 REFUSES = """
@@ -31,6 +31,10 @@ def refused(daemon: Daemon, module: str, call: str, number: int = errno.EIO) -> 
         module=module, within=within, call=call, number=number, refused=str(path)
     )
     return path
+
+
+def reported(client: Client) -> dict[str, p.Check]:
+    return {each.name: each for each in client.ask(p.Doctor()).checks}
 
 
 def test_changes_that_are_not_told_are_looked_for(stopped_daemon: Daemon) -> None:
@@ -59,3 +63,15 @@ def test_the_log_goes_on_where_standard_error_cannot_be_looked_at(stopped_daemon
     while (event := client.receive()[1]).kind != "reloaded":
         pass
     assert '"reloaded"' in daemon.log.read_text(), event
+
+
+def test_the_doctor_names_what_cannot_be_looked_at(stopped_daemon: Daemon) -> None:
+    """A disk that fails is what it is asked for: it was a defect of the daemon, and no check was shown."""
+    refusing = refused(stopped_daemon, "fikitd.doctor", "shutil.disk_usage")
+    client = stopped_daemon.start().client()
+    whole = reported(client)
+    refusing.touch()
+    found = reported(client)
+    assert (found["state directory"].ok, "Input/output error" in found["state directory"].detail) == (False, True)
+    assert found["new work"] == whole["new work"]
+    assert found["configuration"] == whole["configuration"]
