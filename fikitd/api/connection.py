@@ -223,10 +223,13 @@ class Connection:
             connection.cancel()
             return
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in SCARCE:
-                answer = Unavailable(f"the daemon lacks what it needs: {error}", "try again later").failure()
-            else:
+            scarce = isinstance(error, OSError) and error.errno in SCARCE
+            if not scarce:
                 self._log.exception("request_failed", request=type(body).__name__)
+            if isinstance(error, OSError):
+                what = "lacks what it needs" if scarce else "was refused what it needs"
+                answer = Unavailable(f"the daemon {what}: {error}", "try again later").failure()
+            else:
                 answer = Failure(code="internal", message="a defect of the daemon; its log says more")
         try:
             self._queue(identifier, answer)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import signal
 from pathlib import Path
+from typing import Any
 
+import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
@@ -75,3 +77,15 @@ def test_the_doctor_names_what_cannot_be_looked_at(stopped_daemon: Daemon) -> No
     assert (found["state directory"].ok, "Input/output error" in found["state directory"].detail) == (False, True)
     assert found["new work"] == whole["new work"]
     assert found["configuration"] == whole["configuration"]
+
+
+@pytest.mark.parametrize("name", ["start_time", "depth_of"])
+def test_who_asks_is_told_what_the_system_refuses(stopped_daemon: Daemon, name: str) -> None:
+    refusing = refused(stopped_daemon, "fikitd.api.requests.jobs", name)
+    client: Any = stopped_daemon.start().client()
+    asked = p.Submit(command=["true"], environment={}, directory="/", foreground=True)
+    refusing.touch()
+    failure = client.ask(asked)
+    assert (failure.code, "Input/output error" in failure.message) == ("unavailable", True)
+    refusing.unlink()
+    assert isinstance(client.ask(asked), p.Submitted)
