@@ -17,6 +17,7 @@ Standard library only: the runner imports this, and must be small and quick to s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -30,6 +31,8 @@ from fikitd.record_lock import holder
 SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
 OUTPUTS: Final = ("stdout", "stderr")
 RUNNER_LOG: Final = "runner.log"
+NO_LISTENER: Final = {errno.ENXIO, errno.ENOENT}
+"""What a FIFO says that nobody has open to read, or that is not there (open(2))."""
 TAKEN_BYTES: Final = 4096
 MOST_WHY: Final = 600
 """Characters that tell why a command did not start: the exit file has room for them, whichever they are."""
@@ -194,11 +197,15 @@ def ask_runner(directory: Path, number: int, grace_ms: int) -> None:
         unmarked = error
     try:
         descriptor = os.open(directory / CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno not in NO_LISTENER:
+            raise
         if unmarked is not None:
             raise unmarked from None
         return
     try:
         os.write(descriptor, f"{number} {grace_ms}\n".encode())
+    except BlockingIOError:  # nor is it there for who waits for room
+        raise OSError(errno.ETIMEDOUT, "it does not read what it is asked", str(directory)) from None
     finally:
         os.close(descriptor)

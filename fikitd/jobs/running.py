@@ -267,7 +267,7 @@ class JobProcesses:
     async def kill(self, job: Job, number: int, grace_ms: int) -> None:
         """Ask the runner to, whether it listens yet or not. Raises Unavailable when the disk refuses."""
         try:
-            await in_thread(files.ask_runner, self.place(job), number, grace_ms)
+            await patiently(lambda: files.ask_runner(self.place(job), number, grace_ms))
         except OSError as error:
             raise Unavailable(f"cannot reach the runner of {job.job}: {error.strerror}") from None
 

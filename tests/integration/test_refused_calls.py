@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
+from fikitd.record_lock import holder
 from tests.integration.conftest import Client, Daemon
+from tests.integration.test_daemon_gpus import stopped
 from tests.integration.test_daemon_jobs import submit, until, wait_for
 
 REFUSES = """
@@ -89,3 +92,48 @@ def test_who_asks_is_told_what_the_system_refuses(stopped_daemon: Daemon, name: 
     assert (failure.code, "Input/output error" in failure.message) == ("unavailable", True)
     refusing.unlink()
     assert isinstance(client.ask(asked), p.Submitted)
+
+
+CONTROL_FAILS = """
+import errno, os, types, fikitd.jobs.files as files
+files.os, left = types.SimpleNamespace(**vars(os)), list({numbers!r})
+def opened(path, *rest, **named):
+    if os.fspath(path).endswith("/control") and left:
+        number = left.pop()
+        raise OSError(number, os.strerror(number), os.fspath(path))
+    return os.open(path, *rest, **named)
+files.os.open = opened
+"""
+
+
+@pytest.mark.parametrize("numbers", [[errno.EMFILE, errno.ENFILE], [errno.EIO]])
+def test_a_job_is_killed_though_its_runner_cannot_be_asked_at_once(
+    stopped_daemon: Daemon, numbers: list[int]
+) -> None:
+    """It went on, and who had killed it was told that all was done."""
+    stopped_daemon.prologue = CONTROL_FAILS.format(numbers=numbers)
+    client = stopped_daemon.start().client()
+    job = client.ask(submit("exec sleep 1000")).job.job
+    client.pid_of(job)
+    assert client.ask(p.Kill(target=job)) == p.Done()
+    assert wait_for(client, job).state == "killed"
+
+
+def test_a_job_is_killed_though_its_runner_reads_nothing(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    job = client.ask(submit("exec sleep 1000")).job.job
+    pid = client.pid_of(job)
+    place = stopped_daemon.place / "state" / "jobs" / job
+    control = os.open(place / "control", os.O_RDWR | os.O_NONBLOCK)
+    assert (runner := holder(place / "lock")) is not None
+    with stopped(runner):
+        for text in (b"\n" * 4096, b"\n"):
+            with pytest.raises(BlockingIOError):
+                while True:
+                    os.write(control, text)
+        assert client.ask(p.Kill(target=job)) == p.Done()
+        with open(f"/proc/{pid}/stat") as ended:
+            while " Z " not in ended.read():
+                ended.seek(0)
+    os.close(control)
+    assert wait_for(client, job).state == "killed"
