@@ -77,7 +77,10 @@ def test_the_doctor_names_what_cannot_be_looked_at(stopped_daemon: Daemon) -> No
     whole = reported(client)
     refusing.touch()
     found = reported(client)
-    assert (found["state directory"].ok, "Input/output error" in found["state directory"].detail) == (False, True)
+    assert (found["state directory"].ok, "Input/output error" in found["state directory"].detail) == (
+        False,
+        True,
+    )
     assert found["new work"] == whole["new work"]
     assert found["configuration"] == whole["configuration"]
 

@@ -27,7 +27,7 @@ from fikit.protocol import (
     Waited,
 )
 
-from fikitctl.failures import CommandError, ExitCode
+from fikitctl.failures import CommandError, ExitCode, of_file
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note, successor
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
@@ -65,6 +65,10 @@ def run(invocation: Invocation, job: JobOptions) -> int:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
+    except OSError as error:
+        failure = of_file(error)
+        failure.exit_code = ExitCode.RUN_FAILED
+        raise failure from error
 
 
 class Ended(NamedTuple):

@@ -192,6 +192,25 @@ def test_our_own_failures_are_125(daemon: Daemon) -> None:
     assert run("--timeout", "50ms", "true").returncode == 125
 
 
+@pytest.mark.usefixtures("admitting")
+@pytest.mark.parametrize(
+    ("module", "call"), [("fikit.control", "socket.socket"), ("fikitctl.foreground", "os.write")]
+)
+def test_what_we_lack_ourselves_is_125(module: str, call: str) -> None:
+    """It could be taken for the command's."""
+    library = call.partition(".")[0]
+    lacking = f"""
+import errno, os, types, {module} as place
+place.{library} = types.SimpleNamespace(**vars(place.{library}))
+def refuse(*_, **__):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+place.{call} = refuse
+"""
+    start = [*START[:2], lacking + START[2], *START[3:], "true"]
+    failed = subprocess.run(start, capture_output=True, text=True, timeout=30, check=False)
+    assert (failed.returncode, failed.stderr) == (125, "fikitctl: Too many open files\n")
+
+
 def test_the_result_stands_when_the_daemon_goes_away(admitting: Daemon) -> None:
     admitting.hang_up.add(JobFinished)
     ended = run("sh", "-c", "exit 3")
