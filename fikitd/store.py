@@ -231,6 +231,8 @@ class Store:
 
 def told(error: BaseException) -> str:
     """What went wrong; for want of memory Python says nothing."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+        return "it could be opened for reading alone"
     return "out of memory" if isinstance(error, MemoryError) else str(error)
 
 
@@ -238,6 +240,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
     """The file, made or brought to this schema, and the schema that it had; 0: it was empty. Blocking."""
     connection = opened(path)
     try:
+        check_writable(connection)
         version, again = (connection.execute(f"PRAGMA {place}").fetchone()[0] for place in SCHEMA_PLACES)
         if version > SCHEMA_VERSION and version != again:  # a bit has flipped
             raise damage(f"schema {version} or {again}")
@@ -280,6 +283,19 @@ def opened(path: Path, locking_mode: str = "NORMAL") -> sqlite3.Connection:
             return opened(path, "EXCLUSIVE")
         raise
     return connection
+
+
+def check_writable(connection: sqlite3.Connection) -> None:
+    """Raises sqlite3.Error where the file, or what belongs to it, is open for reading alone.
+
+    SQLite does that by itself where it is refused more, for want of a descriptor just then, and stays so.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.Error as error:  # another program that writes to it does no harm
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+            raise
 
 
 def damage(what: str) -> sqlite3.DatabaseError:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from fikit import protocol as p
 
+from fikitd.errors import Unavailable
 from fikitd.record_lock import holder
+from fikitd.store import Store
 from tests.integration.conftest import Client, Daemon
 from tests.integration.test_daemon_gpus import stopped
 from tests.integration.test_daemon_jobs import submit, until, wait_for
@@ -128,7 +132,8 @@ def test_a_job_is_killed_though_its_runner_reads_nothing(stopped_daemon: Daemon)
     pid = client.pid_of(job)
     place = stopped_daemon.place / "state" / "jobs" / job
     control = os.open(place / "control", os.O_RDWR | os.O_NONBLOCK)
-    assert (runner := holder(place / "lock")) is not None
+    runner = holder(place / "lock")
+    assert runner is not None
     with stopped(runner):
         for text in (b"\n" * 4096, b"\n"):
             with pytest.raises(BlockingIOError):
@@ -140,3 +145,22 @@ def test_a_job_is_killed_though_its_runner_reads_nothing(stopped_daemon: Daemon)
                 ended.seek(0)
     os.close(control)
     assert wait_for(client, job).state == "killed"
+
+
+def test_a_state_file_that_can_only_be_read_is_refused_at_once(
+    place: Path, as_user: Callable[[int, Callable[[], str]], str]
+) -> None:
+    """SQLite opens it so by itself, for want of a descriptor just then too: nothing was ever written again."""
+    place.chmod(0o777)
+
+    async def opened() -> str:
+        await Store.open(place / "state.db")
+        (place / "state.db-wal").chmod(0o400)
+        try:
+            await Store.open(place / "state.db")
+        except Unavailable as refusal:
+            return refusal.message
+        return "opened"
+
+    told = as_user(65534, lambda: trio.run(opened))
+    assert told == f"cannot open the state file {place}/state.db: it could be opened for reading alone"
