@@ -57,7 +57,9 @@ def read(path: Path) -> dict[str, Any]:
     """One file, valid by itself."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # TOMLDecodeError is one, and what int() says of too many digits
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # TOMLDecodeError is one, and what int() says of too many digits
         raise ConfigurationError(f"{path}: {error}") from None
     except RecursionError:
         raise ConfigurationError(f"{path}: it is nested too deeply") from None

@@ -86,9 +86,9 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
 
 def told(error: Exception) -> str:
     """What kept it from starting, without Python's number of it."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 async def serve(

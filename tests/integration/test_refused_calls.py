@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,20 @@ def test_a_state_file_that_can_only_be_read_is_refused_at_once(
 
     told = as_user(65534, lambda: trio.run(opened))
     assert told == f"cannot open the state file {place}/state.db: it could be opened for reading alone"
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "told"),
+    [
+        ("fikitd.api.listener", "socket.socket", "fikitd: Too many open files\n"),
+        ("fikitd.configuration_files", "tomllib.loads", "fikitd: {}: Too many open files\n"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_told_without_pythons_number(
+    stopped_daemon: Daemon, module: str, call: str, told: str
+) -> None:
+    refused(stopped_daemon, module, call, errno.EMFILE).touch()
+    command, environment = stopped_daemon.command(), stopped_daemon.environment()
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (1, told.format(stopped_daemon.config))
+    stopped_daemon.prologue = ""
