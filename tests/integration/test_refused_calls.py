@@ -148,15 +148,16 @@ def test_a_job_is_killed_though_its_runner_reads_nothing(stopped_daemon: Daemon)
     assert wait_for(client, job).state == "killed"
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal"])
 def test_a_state_file_that_can_only_be_read_is_refused_at_once(
-    place: Path, as_user: Callable[[int, Callable[[], str]], str]
+    place: Path, as_user: Callable[[int, Callable[[], str]], str], suffix: str
 ) -> None:
     """SQLite opens it so by itself, for want of a descriptor just then too: nothing was ever written again."""
     place.chmod(0o777)
 
     async def opened() -> str:
         await Store.open(place / "state.db")
-        (place / "state.db-wal").chmod(0o400)
+        (place / f"state.db{suffix}").chmod(0o400)
         try:
             await Store.open(place / "state.db")
         except Unavailable as refusal:
