@@ -107,6 +107,30 @@ async def serve(
     """
     daemon = await Daemon.open(configuration, places, devices)
     daemon.configuration_file = file
+    try:
+        await run(daemon, listening, own, runtime, scraped)
+    except ExceptionGroup as failures:
+        if daemon.taken_over.is_set():
+            raise
+        raise first(failures) from failures
+    await daemon.save()
+    await daemon.store.close()
+
+
+def first(failures: ExceptionGroup[Exception]) -> Exception:
+    """Of those of nested nurseries, what ended them."""
+    failure = failures.exceptions[0]
+    return first(failure) if isinstance(failure, ExceptionGroup) else failure
+
+
+async def run(
+    daemon: Daemon,
+    listening: list[socket.socket],
+    own: OwnSocket | None,
+    runtime: Runtime,
+    scraped: socket.socket | None,
+) -> None:
+    """All of its tasks, until the end. What keeps it from starting is among what the nursery raises."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(obey_signals, daemon, nursery.cancel_scope)
         listener = Listener(daemon)
@@ -122,8 +146,7 @@ async def serve(
         nursery.start_soon(keep_places, daemon, listener, own, runtime)
         if scraped is not None:
             nursery.start_soon(metrics.serve_http, daemon, scraped)
-        gpus = ", ".join(device.name for device in devices)
-        structlog.get_logger().info("serving", socket=str(places.socket), gpus=gpus, version=__version__)
+        gpus = ", ".join(device.name for device in daemon.devices.values())
+        place = str(daemon.directories.socket)
+        structlog.get_logger().info("serving", socket=place, gpus=gpus, version=__version__)
         notify("READY=1", f"STATUS=Serving {gpus}")
-    await daemon.save()
-    await daemon.store.close()

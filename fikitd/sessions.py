@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from fikitd.executor.connection import Ended
 from fikitd.executor.messages import DEINITIALIZED, Attached, AttachedSessions, Change, End, SessionEnded
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
-from fikitd.scarcity import in_thread
+from fikitd.scarcity import in_thread, patiently
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
 from fikitd.store import LOOK, Row, Store, pack
 from fikitd.tenants.accounts import Accounts
@@ -101,13 +102,13 @@ class Sessions:
     async def close_left(self) -> None:
         """Close the accounts of sessions whose executors ended while no daemon ran; once, at start."""
         known = self._notes.keys() | self.living.keys() | self._forget
-        await in_thread(final_accounts.keep_only, self._left, known)
+        await patiently(lambda: final_accounts.keep_only(self._left, known))
         for session, note in list(self._notes.items()):
             if note.executor not in self.supervisor.executors:
                 await self._close(session, note, f"executor {note.executor} ended while no daemon ran")
 
     async def _close(self, session: str, note: SessionNote, unless_told: str = "") -> None:
-        ended = await in_thread(final_accounts.find, self._left, session)
+        ended = await patiently(lambda: final_accounts.find(self._left, session))
         usage = note.usage if ended is None else ended.usage
         if note.uid is not None:
             beside = [each.usage for each in self.of(note.uid, note.gpu)]
@@ -274,7 +275,7 @@ class Sessions:
                 self.on_opened(session)
         for session in self.within(executor):
             if session.session not in there and session.session not in attached.ending:
-                left = await in_thread(final_accounts.find, self._left, session.session)
+                left = await patiently(partial(final_accounts.find, self._left, session.session))
                 reason, error = "ended while the daemon was not connected", 0
                 if left is not None:
                     session.usage, session.gate = left.usage, left.gate

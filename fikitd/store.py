@@ -291,7 +291,7 @@ def check_writable(connection: sqlite3.Connection) -> None:
     SQLite does that by itself where it is refused more, for want of a descriptor just then, and stays so.
     """
     try:
-        connection.execute("BEGIN IMMEDIATE")  # of a file that is only read it begins nothing, and says nothing
+        connection.execute("BEGIN IMMEDIATE")  # no more than a read, where no more is to be had
         connection.execute("PRAGMA user_version=0")
     except sqlite3.Error as error:  # another program that writes to it does no harm
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:

@@ -16,6 +16,7 @@ import msgspec
 from fikit.protocol import UNDECODABLE
 
 from fikitd.executor.messages import SessionEnded
+from fikitd.scarcity import SCARCE
 
 
 def leave(directory: Path, ended: SessionEnded) -> None:
@@ -31,10 +32,17 @@ def leave(directory: Path, ended: SessionEnded) -> None:
 
 
 def find(directory: Path, session: str) -> SessionEnded | None:
-    """What the session's executor left; None where it left nothing that can be read."""
+    """What the session's executor left; None where it left nothing that can be read.
+
+    Raises OSError where something is short (scarcity.py).
+    """
     try:
         return msgspec.msgpack.decode(place(directory, session).read_bytes(), type=SessionEnded)
-    except (OSError, *UNDECODABLE):
+    except OSError as error:
+        if error.errno in SCARCE:
+            raise
+        return None
+    except UNDECODABLE:
         return None
 
 

@@ -64,7 +64,7 @@ from fikitd.executor.supervisor_state import (
 from fikitd.notify import notify
 from fikitd.processes import Process, ended_by
 from fikitd.quote import quoted
-from fikitd.scarcity import in_thread
+from fikitd.scarcity import in_thread, patiently
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
@@ -243,7 +243,7 @@ class Supervisor:
         Context().run(self._nursery.start_soon, self._live, executor)  # not on behalf of who asked for it
 
     async def _adopt(self) -> None:
-        paths = await in_thread(left_behind, self._runtime)
+        paths = await patiently(lambda: left_behind(self._runtime))
         if paths:
             self._take_longer()
         async with trio.open_nursery() as nursery:
@@ -278,7 +278,7 @@ class Supervisor:
         description = await described(connection, seconds, silent)
         if description is None and not self._settings().kill_unresponsive:
             return
-        process = Process.by_pid(connection.listener_pid)
+        process = await patiently(lambda: Process.by_pid(connection.listener_pid))
         if process is None:
             return
         device = self._device_of(description) if description else None
@@ -472,8 +472,8 @@ class Supervisor:
         self._telling(executor)(kind, warning=True, **detail)
 
     def _telling(self, executor: Executor) -> Callable[..., None]:
-        of = {"gpu": executor.device.index, "uid": executor.uid, "executor": executor.executor}
-        return partial(self._events.tell, **of)
+        gpu, name = executor.device.index, executor.executor
+        return partial(self._events.tell, gpu=gpu, uid=executor.uid, executor=name)
 
     def kill(self, executor: Executor, reason: str) -> None:
         """End it at once, with all its sessions."""

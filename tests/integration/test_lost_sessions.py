@@ -136,9 +136,26 @@ def test_what_signal_ended_its_executor_is_told(daemon: Daemon, client: Client) 
     assert shown.reason == f"executor {executor}: its process was ended by signal 9 (Killed)"
 
 
-@pytest.mark.parametrize("left", [False, True])
-def test_a_job_says_what_became_of_its_session_while_no_daemon_ran(daemon: Daemon, left: bool) -> None:
-    """The executor left word of it, or was killed."""
+SHORT_OF_FILES = """
+import errno, os, types
+def short(place, call):
+    real, left = getattr(place, call), [1, 2]
+    def refuse(*arguments, **named):
+        if left:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(left.pop()))
+        return real(*arguments, **named)
+    setattr(place, call, refuse)
+import fikitd.executor.final_accounts as accounts, fikitd.executor.supervisor as supervisor
+short(accounts, "place")
+short(supervisor, "left_behind")
+"""
+
+
+@pytest.mark.parametrize(("left", "prologue"), [(False, ""), (True, ""), (True, SHORT_OF_FILES)])
+def test_a_job_says_what_became_of_its_session_while_no_daemon_ran(
+    daemon: Daemon, left: bool, prologue: str
+) -> None:
+    """The executor left word of it, or was killed. The next daemon may be short of files as it starts."""
     client = daemon.client()
     os.mkfifo(end := daemon.place / "end")
     job = running(client, f"read code < {end}; exit $code")
@@ -155,6 +172,7 @@ def test_a_job_says_what_became_of_its_session_while_no_daemon_ran(daemon: Daemo
     signal.pidfd_send_signal(victim, signal.SIGKILL)
     select.select([victim], [], [])
     os.close(victim)
+    daemon.prologue = prologue
     later = daemon.start().client()
     assert later.ask(p.Show(target=job)).job.reason == f"{session} ended: {why}"
     end.write_text("3\n")

@@ -152,7 +152,7 @@ def test_a_job_is_killed_though_its_runner_reads_nothing(stopped_daemon: Daemon)
 def test_a_state_file_that_can_only_be_read_is_refused_at_once(
     place: Path, as_user: Callable[[int, Callable[[], str]], str], suffix: str
 ) -> None:
-    """SQLite opens it so by itself, for want of a descriptor just then too: nothing was ever written again."""
+    """SQLite opens it so by itself, as for want of a descriptor: nothing was ever written again."""
     place.chmod(0o777)
 
     async def opened() -> str:
@@ -173,12 +173,14 @@ def test_a_state_file_that_can_only_be_read_is_refused_at_once(
     [
         ("fikitd.api.listener", "socket.socket", "fikitd: Too many open files\n"),
         ("fikitd.configuration_files", "tomllib.loads", "fikitd: {}: Too many open files\n"),
+        ("fikitd.executor.supervisor", "left_behind", "fikitd: Input/output error\n"),
     ],
 )
 def test_what_keeps_it_from_starting_is_told_without_pythons_number(
     stopped_daemon: Daemon, module: str, call: str, told: str
 ) -> None:
-    refused(stopped_daemon, module, call, errno.EMFILE).touch()
+    number = errno.EIO if "output error" in told else errno.EMFILE
+    refused(stopped_daemon, module, call, number).touch()
     command, environment = stopped_daemon.command(), stopped_daemon.environment()
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stderr) == (1, told.format(stopped_daemon.config))

@@ -66,9 +66,9 @@ def run(invocation: Invocation, job: JobOptions) -> int:
             failure.exit_code = ExitCode.RUN_FAILED
         raise
     except OSError as error:
-        failure = of_file(error)
-        failure.exit_code = ExitCode.RUN_FAILED
-        raise failure from error
+        ours = of_file(error)
+        ours.exit_code = ExitCode.RUN_FAILED
+        raise ours from error
 
 
 class Ended(NamedTuple):
