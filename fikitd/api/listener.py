@@ -58,11 +58,11 @@ def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
     if path.exists() and not path.is_socket():
         raise FileExistsError(errno.EEXIST, "this is no socket, and stays", str(path))
     path.unlink(missing_ok=True)
+    group = group_number(settings.socket_group) if os.geteuid() == 0 else None
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))  # nobody else's to connect to by our umask
     path.chmod(0o600)
     if os.geteuid() == 0:
-        group = group_number(settings.socket_group)
         if group is not None:
             os.chown(path, 0, group)
         path.chmod(int(settings.socket_mode, 8))

@@ -12,8 +12,9 @@ import os
 import pwd
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -21,6 +22,7 @@ from fikitd.scarcity import in_thread, patiently
 
 SO_PEERGROUPS: Final = 59
 SO_PEERPIDFD: Final = 77
+Entry = TypeVar("Entry")
 OPTION_BYTES: Final = 1024  # the most that Python's getsockopt reads
 
 
@@ -48,13 +50,14 @@ def peer_credentials(connection: trio.socket.SocketType) -> tuple[int, int, int]
 
 
 async def identify(connection: trio.socket.SocketType, administrator_group: str) -> Peer:
-    """Ask the kernel. Raises OSError where a tenant cannot be named, whose limits would be unknown; whoever
-    may see why, may come in.
+    """Ask the kernel. Raises OSError where a tenant cannot be named, whose limits would be unknown, or
+    his group be looked for; who may see why, may come in.
     """
     pid, uid, gid = peer_credentials(connection)
     groups = await peer_groups(connection, uid, gid)
-    administrators = await in_thread(group_number, administrator_group)
-    administrator = uid in (0, os.geteuid()) or administrators in {gid, *groups}
+    administrator = uid in (0, os.geteuid())
+    if not administrator:
+        administrator = await in_thread(group_number, administrator_group) in {gid, *groups}
     try:
         tenant = await in_thread(user_name, uid)
     except OSError:
@@ -80,21 +83,25 @@ async def tenant_name(uid: int) -> str:
 
 
 def user_name(uid: int) -> str:
-    """Blocking: asks the name service, which knows nobody when it cannot open a file. Raises OSError then."""
-    for _ in range(2):  # what kept it from opening one may be over by the time that we try
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            os.close(os.open("/", os.O_PATH))
-    return str(uid)
+    """Blocking: asks the name service. Raises OSError."""
+    entry = known(lambda: pwd.getpwuid(uid))
+    return str(uid) if entry is None else entry.pw_name
 
 
 def group_number(name: str) -> int | None:
-    """Blocking: the gid of a group; None where there is none of that name."""
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
+    """Blocking: the gid of a group; None where there is none of that name. Raises OSError."""
+    entry = known(lambda: grp.getgrnam(name))
+    return None if entry is None else entry.gr_gid
+
+
+def known(ask: Callable[[], Entry]) -> Entry | None:
+    """What the name service knows, which is nothing when it cannot open a file. Raises OSError then."""
+    for _ in range(2):  # what kept it from opening one may be over by the time that we try
+        try:
+            return ask()
+        except KeyError:
+            os.close(os.open("/", os.O_PATH))
+    return None
 
 
 def peer_pidfd(connection: trio.socket.SocketType, peer: Peer) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import socket
 import sqlite3
@@ -43,6 +44,7 @@ from fikitd.session import Session, SessionNote
 from fikitd.sessions import SUM, Sessions
 from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
+from fikitd.tenants.peer import group_number
 
 GIB = 1 << 30
 
@@ -231,6 +233,22 @@ def test_a_machine_that_cannot_be_simulated_is_refused_in_words(
     monkeypatch.setenv(variable, value)
     with pytest.raises(DeviceUnavailableError, match=f"{variable}={value}: wanted"):
         choose("sim", DeviceSection())
+
+
+def test_a_group_that_cannot_be_looked_for_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name service knows nobody while it cannot open a file: an administrator was told he was none."""
+
+    def unknown(name: str) -> Any:
+        raise KeyError(name)
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(grp, "getgrnam", unknown)
+    assert group_number("fikit-admin") is None
+    monkeypatch.setattr("fikitd.tenants.peer.os", SimpleNamespace(**{**vars(os), "open": refuse}))
+    with pytest.raises(OSError, match="Too many open files"):
+        group_number("fikit-admin")
 
 
 def test_accounts_never_go_down() -> None:
