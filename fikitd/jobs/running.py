@@ -243,15 +243,15 @@ class JobProcesses:
 
     async def _ending(self, job: Job) -> Ending:
         """What the runner, which has ended, wrote down."""
-        path = self.place(job) / files.EXIT
+        path, lost = self.place(job) / files.EXIT, LOST
         try:
             found = await patiently(lambda: files.read(path))
-        except OSError:
-            found = None
+        except OSError as error:
+            found, lost = None, f"how it ended cannot be read: {error}"
         if not found or not isinstance(found.get("exit_code"), int):
             await in_thread(self._end_orphan, job)
             log = self.place(job) / files.RUNNER_LOG
-            return Ending(None, LOST + await in_thread(quoted, log))
+            return Ending(None, lost + await in_thread(quoted, log))
         return Ending(int(found["exit_code"]), str(found.get("error", "")), moment(found))
 
     def _end_orphan(self, job: Job) -> None:

@@ -114,6 +114,21 @@ files.os.open = opened
 """
 
 
+def test_a_job_whose_end_cannot_be_read_says_so(stopped_daemon: Daemon) -> None:
+    """It was said that its runner had left none."""
+    refusing = refused(stopped_daemon, "fikitd.jobs.running", "files.read")
+    client = stopped_daemon.start().client()
+    gate = stopped_daemon.place / "gate"
+    os.mkfifo(gate)
+    job = client.ask(submit(f"read line < {gate}; exit 3")).job.job
+    client.pid_of(job)
+    refusing.touch()
+    gate.write_bytes(b"\n")
+    lost = wait_for(client, job)
+    assert (lost.state, lost.exit_code) == ("lost", None)
+    assert lost.reason.startswith("how it ended cannot be read: [Errno 5] Input/output error")
+
+
 @pytest.mark.parametrize("numbers", [[errno.EMFILE, errno.ENFILE], [errno.EIO]])
 def test_a_job_is_killed_though_its_runner_cannot_be_asked_at_once(
     stopped_daemon: Daemon, numbers: list[int]
