@@ -19,7 +19,7 @@ import structlog
 import trio
 from fikit.place import UnsafePlaceError
 
-from fikitd import __version__, configuration_files, directories, metrics
+from fikitd import __version__, configuration_files, directories, scraping
 from fikitd.api import requests as _requests  # noqa: F401  registers the handlers
 from fikitd.api.listener import Listener, passed_sockets, place_of
 from fikitd.clock import LoopClock
@@ -73,7 +73,7 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         listening = [own.make()] if own else passed
         try:
             port = configuration.metrics.port
-            scraped = metrics.listen_http(port) if port else None
+            scraped = scraping.listen_http(port) if port else None
             parts = (configuration, places, devices, listening, own, runtime, scraped, file)
             trio.run(serve, *parts, clock=Clock())
         finally:
@@ -145,7 +145,7 @@ async def run(
         nursery.start_soon(feed_watchdog, daemon)
         nursery.start_soon(keep_places, daemon, listener, own, runtime)
         if scraped is not None:
-            nursery.start_soon(metrics.serve_http, daemon, scraped)
+            nursery.start_soon(scraping.serve_http, daemon, scraped)
         gpus = ", ".join(device.name for device in daemon.devices.values())
         place = str(daemon.directories.socket)
         structlog.get_logger().info("serving", socket=place, gpus=gpus, version=__version__)

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import click
 import msgspec
 import structlog
 import trio
@@ -14,7 +13,7 @@ import trio
 from fikitd import __version__
 from fikitd.executor.addresses import usual_stacks
 from fikitd.executor.core import DispatchCore
-from fikitd.executor.messages import Description
+from fikitd.executor.messages import Description, Start
 from fikitd.executor.process import ExecutorProcess, listen
 from fikitd.executor.set_up import SetUpFailed, set_up
 from fikitd.log import Lines, to_lines
@@ -28,40 +27,13 @@ def output_file() -> int:
     return descriptor
 
 
-@click.command()
-@click.option("--executor", required=True, help="Its name.")
-@click.option("--daemon", type=int, required=True, help="Who starts it.")
-@click.option("--gpu", type=int, required=True, help="The daemon's number of the GPU.")
-@click.option("--device", type=int, required=True, help="The driver's number of the GPU.")
-@click.option("--uuid", default="", help="The GPU, whatever its numbers.")
-@click.option("--domain", required=True, help="The trust domain.")
-@click.option(
-    "--socket", type=click.Path(path_type=Path), required=True, help="Where to listen for the daemon."
-)
-@click.option("--time-scale", type=float, default=1.0, help="Host seconds per device second.")
-@click.option("--board", default="", help="The file that this GPU's executors share.")
-@click.option("--ledger", default="", help="The file that this tenant's executors on this GPU share.")
-@click.option("--host-ledger", default="", help="The file that all of this tenant's executors share.")
-@click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
-def main(
-    executor: str,
-    daemon: int,
-    gpu: int,
-    device: int,
-    uuid: str,
-    domain: str,
-    socket: Path,
-    time_scale: float,
-    board: str,
-    ledger: str,
-    host_ledger: str,
-    settings: str,
-) -> None:
+def main() -> None:
     """Hold one CUDA context and run the dispatch core on it."""
     usual_stacks()
     lines = Lines()
     structlog.configure(
         processors=[
+            structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             lines.name_lost,
             structlog.processors.JSONRenderer(),
@@ -70,11 +42,21 @@ def main(
     )
     log = structlog.get_logger()
     try:
-        listening = listen(socket, daemon)
-        section = msgspec.json.decode(settings, type=SchedulingSection)
+        start = Start.of(sys.argv[1:])
+        listening = listen(Path(start.socket), start.daemon)
+        section = msgspec.json.decode(start.settings, type=SchedulingSection)
         printed = output_file()
-        ready = set_up(device, section.partitions)
-        core = DispatchCore(ready, section, time_scale, board, ledger, host_ledger, printed, gpu)
+        ready = set_up(start.device, section.partitions)
+        core = DispatchCore(
+            ready,
+            section,
+            start.time_scale,
+            start.board,
+            start.ledger,
+            start.host_ledger,
+            printed,
+            start.gpu,
+        )
     except (SetUpFailed, OSError, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)
@@ -84,15 +66,15 @@ def main(
 
     async def serve() -> int:
         description = Description(
-            executor=executor,
+            executor=start.executor,
             pid=os.getpid(),
-            gpu=gpu,
-            domain=domain,
+            gpu=start.gpu,
+            domain=start.domain,
             device_name=ready.name,
             memory_bytes=ready.memory_bytes,
-            time_scale=time_scale,
+            time_scale=start.time_scale,
             policy=section.policy,
-            uuid=uuid,
+            uuid=start.uuid,
             release=__version__,
         )
         return await ExecutorProcess(core, description).run(listening)

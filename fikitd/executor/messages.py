@@ -7,6 +7,7 @@ id 0. All times are nanoseconds of device time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fikit.protocol import (
@@ -21,10 +22,50 @@ from fikit.protocol import (
     TraceOperation,
     Usage,
 )
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 
 DEINITIALIZED: Final = 4
 """CUDA_ERROR_DEINITIALIZED: what a session ends with that its own process, or a clean stop, has closed."""
+
+
+class Start(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="kebab"):
+    """What it is started with, as ``--name value`` each."""
+
+    executor: Identifier
+    """Its name."""
+    daemon: int
+    """Who starts it."""
+    gpu: int
+    """The daemon's number of the GPU."""
+    device: int
+    """The driver's number of the GPU."""
+    domain: str
+    """The trust domain."""
+    socket: str
+    """Where to listen for the daemon."""
+    uuid: str = ""
+    """The GPU, whatever its numbers."""
+    time_scale: float = 1.0
+    """Host seconds per device second."""
+    board: str = ""
+    """The file that this GPU's executors share."""
+    ledger: str = ""
+    """The file that this tenant's executors on this GPU share."""
+    host_ledger: str = ""
+    """The file that all of this tenant's executors share."""
+    settings: str = "{}"
+    """Scheduling settings, as JSON."""
+
+    def arguments(self) -> list[str]:
+        """On the command line."""
+        return [part for name, value in to_builtins(self).items() for part in (f"--{name}", str(value))]
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> Start:
+        """From the command line. Raises ValidationError."""
+        pairs = zip(arguments[::2], arguments[1::2], strict=False)  # what was cut off at the end is missed
+        named = {name.removeprefix("--"): value for name, value in pairs}
+        return convert(named, cls, strict=False)
 
 
 class Ask(Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):

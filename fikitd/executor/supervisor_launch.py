@@ -18,6 +18,7 @@ from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.executor.addresses import apart
 from fikitd.executor.connection import ExecutorConnection
+from fikitd.executor.messages import Start
 from fikitd.executor.supervisor_state import Executor
 from fikitd.launch import Launch, launch
 from fikitd.processes import Process
@@ -86,24 +87,23 @@ async def start(
     Raises OSError. What keeps it from that is told as its failure meanwhile.
     """
     command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
-    arguments: Mapping[str, str] = {
-        "gpu": str(executor.device.index),
-        "domain": executor.domain,
-        "executor": executor.executor,
-        "daemon": str(os.getpid()),
-        "socket": str(executor.socket),
-        "device": str(executor.device.ordinal),
-        "uuid": executor.device.uuid,
-        "time-scale": str(executor.device.time_scale),
-        "board": str(executor.socket.with_name(f"board-{executor.device.index}")),
-        "ledger": str(executor.socket.with_name(f"memory-{executor.device.index}-{executor.uid}")),
-        "host-ledger": str(executor.socket.with_name(f"memory-{executor.uid}")),
-        "settings": msgspec.json.encode(scheduling).decode(),
-    }
-    options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+    given = Start(
+        executor=executor.executor,
+        daemon=os.getpid(),
+        gpu=executor.device.index,
+        device=executor.device.ordinal,
+        domain=executor.domain,
+        socket=str(executor.socket),
+        uuid=executor.device.uuid,
+        time_scale=executor.device.time_scale,
+        board=str(executor.socket.with_name(f"board-{executor.device.index}")),
+        ledger=str(executor.socket.with_name(f"memory-{executor.device.index}-{executor.uid}")),
+        host_ledger=str(executor.socket.with_name(f"memory-{executor.uid}")),
+        settings=msgspec.json.encode(scheduling).decode(),
+    )
     unit = f"fikitd-executor-{executor.executor}"
     environment = {**executor.device.environment, **more}
-    what = Launch(unit, apart([*command, *options]), executor.log, environment)
+    what = Launch(unit, apart([*command, *given.arguments()]), executor.log, environment)
 
     async def begin() -> Process:
         try:
