@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -79,6 +80,7 @@ def main() -> None:
         )
         return await ExecutorProcess(core, description).run(listening)
 
+    gc.freeze()  # what importing made stays: nothing of it is ever garbage, nor when Python ends
     status = trio.run(serve)
     sys.stderr.flush()
     if status:

@@ -11,6 +11,7 @@ Standard library only, one thread: it may fork safely and starts quickly.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import selectors
 import signal
@@ -303,6 +304,7 @@ def leave_protection() -> None:
 def main() -> int:
     """Run the job of the directory named on the command line."""
     directory = Path(sys.argv[1])
+    gc.freeze()  # what importing made stays: it is not looked through as we end, which is waited for
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as our caller may, learns no exit code
