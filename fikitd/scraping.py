@@ -1,12 +1,14 @@
 """Who asks for metrics is told: a request of the protocol, or a scraper over HTTP.
 
-What they are is imported once somebody asks: prometheus_client brings Python's HTTP and mail libraries.
+What they are is imported where they are served, or once somebody asks: prometheus_client brings Python's
+HTTP and mail libraries.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -32,6 +34,7 @@ async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
 
 def listen_http(port: int) -> socket.socket:
     """Where scrapers connect. Blocking. Raises OSError."""
+    import_module("fikitd.metrics")  # as the first of them asks there may be no descriptor to read it with
     try:
         return socket.create_server((HOST, port), backlog=BACKLOG)
     except OSError as error:

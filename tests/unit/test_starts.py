@@ -28,6 +28,11 @@ def test_a_start_loads_nothing_that_only_something_else_needs(module: str, other
     assert not (SLOW | others) & loaded_by(f"import {module}")
 
 
+def test_who_serves_metrics_has_loaded_what_they_are() -> None:
+    """Later there may be no descriptor left to do so, and the daemon would end for it."""
+    assert "prometheus_client" in loaded_by("from fikitd import scraping; scraping.listen_http(0)")
+
+
 PROGRAMS = {
     "fikitctl": "import fikitctl.main as m; m.main = told; import fikitctl; fikitctl.start()",
     "fikitd": "import fikitd.main as m; m.main = told; import fikitd; fikitd.start()",
