@@ -87,6 +87,19 @@ def is_journal() -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{ours.st_dev}:{ours.st_ino}"
 
 
+class FromLibraries(logging.Handler):
+    """What libraries tell by Python's logging, which would wait for a full log, in our lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell it by the library's name."""
+        log = structlog.get_logger().bind(library=record.name, reason=record.getMessage())
+        tell = log.error if record.levelno >= logging.ERROR else log.warning
+        tell("library_told", exc_info=record.exc_info)
+
+
+_libraries: Final = FromLibraries()
+
+
 def set_up(level: str) -> None:
     """Choose the looks once, at start; again after a reload changed the level."""
     renderer: structlog.typing.Processor
@@ -110,3 +123,4 @@ def set_up(level: str) -> None:
         logger_factory=to_lines(lines),
         cache_logger_on_first_use=False,
     )
+    logging.getLogger().addHandler(_libraries)  # once, whoever calls this again

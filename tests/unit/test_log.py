@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 
@@ -60,3 +61,25 @@ def test_only_the_journal_is_told_priorities(monkeypatch: pytest.MonkeyPatch) ->
             told.append(read.read(65536))
     assert told[0].startswith(b'<6>{"')
     assert json.loads(told[1])["event"] == "said"
+
+
+def test_what_libraries_tell_is_a_line_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As trio that a scraper could not be accepted: the daemon stood still where nobody read its log."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as read, os.fdopen(writer, "w") as written:
+        monkeypatch.setattr(sys, "stderr", written)
+        monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+        log.set_up("info")
+        log.set_up("info")
+        os.write(writer, bytes(65536))
+        library = logging.getLogger("a.library")
+        library.error("unheard %d", 1)
+        read.read(65536)
+        try:
+            raise OSError(24, "no descriptors")
+        except OSError as error:
+            library.error("heard %d", 2, exc_info=error)
+        (line,) = map(json.loads, read.read(65536).splitlines())
+    assert (line["event"], line["library"], line["reason"]) == ("library_told", "a.library", "heard 2")
+    assert (line["level"], line["lost_lines"]) == ("error", 1)
+    assert line["exception"].endswith("OSError: [Errno 24] no descriptors")
