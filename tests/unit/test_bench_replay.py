@@ -16,7 +16,6 @@ from fikitctl.demonstration.workloads import Operation, Workload
 
 from bench import replay
 from bench.made import made
-from bench.real import real
 from bench.replay_results import TOLERATED, cells, summary
 from bench.replayed import Replayer, ReplayError, Rule, Setup, Varied, percentile, program, ratios
 from bench.varied import answers, concurrent, services, varied
@@ -145,28 +144,6 @@ def test_several_on_each_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["hp"] == ["bert_inf", "llama1b_decode"]
     assert result["hp_p99_ratio"] < 1.1
     assert result["lp_of_bound"] > 0.6
-
-
-@pytest.mark.parametrize(("low", "measured"), [("gemm_chain", 1.32), ("memory_chain", 2.48)])
-def test_kernels_that_slow_each_other_down_keep_to_the_bound(low: str, measured: float) -> None:
-    high, lows = real()
-    replayer = Replayer([*high, *lows])
-
-    def tail(policy: str) -> float:
-        setup = Setup(policy=policy, seconds=0.5, warmup=0.5)
-        return float(replayer.compare(["gemm_service"], [low], setup)["hp_p99_ratio"])
-
-    assert tail("streams") == pytest.approx(measured, rel=0.1)
-    assert tail("fikit") < 1.03
-
-
-def test_who_slows_high_work_down_goes_where_that_costs_least() -> None:
-    # Beside the service the whole GPU is no faster for it than 64 SMs are, and slows that down twice as much.
-    high, lows = real()
-    setup = Setup(seconds=1.0, warmup=1.0)
-    found = Replayer([*high, *lows]).compare(["gemm_service"], ["gemm_chain"], setup)
-    assert found["hp_p99_ratio"] < 1.03
-    assert found["lp_of_bound"] > 0.85
 
 
 def test_a_flood_does_not_keep_a_session_from_learning_what_has_completed() -> None:

@@ -32,7 +32,7 @@ from fikit.protocol import (
     portions,
 )
 
-from fikitd import metrics
+from fikitd import scraping
 from fikitd.api.registry import Caller, handles
 from fikitd.configuration import allowance
 from fikitd.doctor import diagnose
@@ -154,7 +154,7 @@ async def explain(caller: Caller, request: Explain) -> Reply:
 @handles(ReadMetrics)
 async def read_metrics(caller: Caller, request: ReadMetrics) -> Reply:
     """The Prometheus text of what the peer may see."""
-    return Metrics(text=await metrics.render(caller.daemon, caller.peer.sees))
+    return Metrics(text=await scraping.render(caller.daemon, caller.peer.sees))
 
 
 @handles(Doctor)

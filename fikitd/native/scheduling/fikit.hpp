@@ -430,8 +430,8 @@ class Fikit final : public Levels {
     static bool is_hopeless(const High& high, Sequence::Position position, Nanoseconds late);
     static bool is_silent(const High& high, Nanoseconds now, Nanoseconds until);
     bool fits(const Plan& plan, Nanoseconds now) const;
-    static float yields(const High& high);
     static bool meets(const High& high, const Plan& plan);
+    static float strain(const High& high, const Plan& plan);
     Nanoseconds price(const Plan& plan) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
                  Nanoseconds latest, Nanoseconds look, Nanoseconds before);

@@ -434,20 +434,21 @@ inline bool Fikit::may_try(const Work& work) const {
     return may;
 }
 
-// By so much of what its kernels take they may take longer: what is idle in a step makes that good, or its
-// bound allows it.
-inline float Fikit::yields(const High& high) {
-    const Sequence& sequence = *high.sequence;
-    const Sequence::Position first = sequence.next() - (sequence.size() - high.step_from);
-    const auto idle = static_cast<float>(high.waits ? sequence.slack(first) : 0);
-    const float busy = std::max(1.0F, static_cast<float>(high.step_time) - idle);
-    return (idle + static_cast<float>(high.bound)) / busy;
-}
-
 // Something that was foreseen of the high session is, or will be, on the GPU before the operation is over.
 inline bool Fikit::meets(const High& high, const Plan& plan) {
     return high.sequence->known() && (high.outstanding > 0 || (high.sequence->expected() < plan.end &&
                                                                !is_silent(high, plan.start, plan.end)));
+}
+
+// What a high session is slowed down by costs so many times the operation's length: what is idle in a step
+// makes that good, or its bound allows it. Of short kernels that cannot be told from noise, and beside a
+// partition they start later by much of their length.
+inline float Fikit::strain(const High& high, const Plan& plan) {
+    const Sequence& sequence = *high.sequence;
+    const Sequence::Position first = sequence.next() - (sequence.size() - high.step_from);
+    const Nanoseconds idle = high.waits ? sequence.slack(first) : 0, busy = high.step_time - idle;
+    if (busy < notable * sequence.period()) return 1;
+    return plan.guest.share * static_cast<float>(busy) / static_cast<float>(idle + high.bound);
 }
 
 // What it costs to go there: it lasts so long, or it takes longer to make good what it slows high work by.
@@ -455,7 +456,7 @@ inline Nanoseconds Fikit::price(const Plan& plan) const {
     float most = 1;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
-        if (meets(high, plan)) most = std::max(most, plan.guest.share / yields(high));
+        if (meets(high, plan)) most = std::max(most, strain(high, plan));
     }
     return static_cast<Nanoseconds>(most * static_cast<float>(plan.length));
 }
