@@ -42,6 +42,8 @@ class JobRecords:
         self.coming: Counter[int] = Counter()
         """How many of each user are being written down, and so not yet known."""
         self._needed: Counter[int] = Counter()
+        self._spared: set[int] = set()
+        """Those that are over and were in use when it was last looked which are to be forgotten."""
         self._taken: dict[int, int] = {}
         """Bytes on the disk of those that are over."""
         self.keep_ended: Callable[[], int] = lambda: 1000
@@ -93,6 +95,12 @@ class JobRecords:
             yield
         finally:
             self._needed[job.number] -= 1
+            if not self._needed[job.number] and job.number in self._spared:
+                self._spared.discard(job.number)
+                self.wake()
+
+    def wake(self) -> None:
+        """Something has changed that run() waits for."""
 
     def change(self, job: Job) -> trio.Event:
         """Set once the job has changed after this call."""
@@ -142,7 +150,9 @@ class JobRecords:
 
     async def _too_many(self) -> list[Job]:
         self._needed = +self._needed
-        over = [job for job in self.known.values() if job.over and not self._in_use(job)]
+        over = [job for job in self.known.values() if job.over]
+        self._spared = {job.number for job in over if self._in_use(job)}
+        over = [job for job in over if job.number not in self._spared]
         more = [job for job in over if job.number not in self._taken]
         if not more and len(over) <= self.keep_ended():
             return []
