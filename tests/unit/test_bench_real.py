@@ -24,12 +24,3 @@ def test_kernels_that_slow_each_other_down_keep_to_the_bound(low: str, measured:
 
     assert tail("streams") == pytest.approx(measured, rel=0.1)
     assert tail("fikit") < 1.03
-
-
-def test_who_slows_high_work_down_goes_where_that_costs_least() -> None:
-    # Beside the service the whole GPU is no faster for it than 64 SMs are, and slows that down twice as much.
-    high, lows = real()
-    setup = Setup(seconds=1.0, warmup=1.0)
-    found = Replayer([*high, *lows]).compare(["gemm_service"], ["gemm_chain"], setup)
-    assert found["hp_p99_ratio"] < 1.03
-    assert found["lp_of_bound"] > 0.85

@@ -276,34 +276,6 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     Plan& planned = running(runs_).plan;
     plan(planned, session, work, bounds_.multiprocessors, moment.busy, moment.now);
     planned_for_ = session;
-    if (planned.guest.share > slows && planned.length > notable) [[unlikely]]
-        return spare(session, moment, refusal);
-    if (fits(planned, moment.now)) return {Verdict::whole, number};
-    return search(session, moment, refusal);
-}
-
-// It slows high work down on the whole GPU: where would it get on best?
-[[gnu::noinline]] Decision Fikit::spare(unsigned session, const Moment& moment, Refusal& refusal) {
-    const Work& work = sessions_[session].head;
-    const auto number = static_cast<uint8_t>(session);
-    Plan& planned = running(runs_).plan;
-    const Plan whole = planned;
-    if (const Nanoseconds there = price(whole); there > whole.length && can_confine(work)) {
-        auto least = static_cast<Nanoseconds>(worth * static_cast<float>(there));
-        size_t best = partitions_;
-        for (size_t index = 0; index < partitions_; ++index) {
-            Plan confined;
-            plan(confined, session, work, bounds_.partitions[index], moment.busy, moment.now);
-            if (const Nanoseconds takes = price(confined); takes <= least) {
-                least = takes;
-                best = index;
-                planned = confined;
-            }
-        }
-        if (best < partitions_ && fits(planned, moment.now))
-            return {Verdict::partition, number, static_cast<uint8_t>(best)};
-        planned = whole;
-    }
     if (fits(planned, moment.now)) return {Verdict::whole, number};
     return search(session, moment, refusal);
 }
@@ -316,9 +288,9 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
     const auto middle = static_cast<uint8_t>(partitions_ / 2);
     Nanoseconds ready_at = 0;  // then a smaller partition will do
-    const bool confines = can_confine(work);
+    const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
     if (unknown(work)) {
-        if (confines && !delayed()) return {Verdict::partition, number, middle};
+        if (can_confine && !delayed()) return {Verdict::partition, number, middle};
         refusal = Refusal::unknown;
     } else {
         Guest& guest = guests_[session];
@@ -331,7 +303,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
                                                                                    : Refusal::bound;
         guest.refusal = refusal;
         if (guest.since == 0) guest.since = now;
-        if (confines) {
+        if (can_confine) {
             Nanoseconds least = 0;
             std::array<Plan, max_partitions> plans;
             const auto plan_for = [&](size_t index) {
@@ -361,14 +333,15 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     }
     Nanoseconds again = 0;
     if (!works_high(now)) {
-        return confines ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
+        return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
     }
-    if (entitled(session, now, again, confines ? smallest + 1u : 0)) {
-        return confines ? Decision{Verdict::partition, number, smallest} : Decision{Verdict::whole, number};
+    if (entitled(session, now, again, can_confine ? smallest + 1u : 0)) {
+        return can_confine ? Decision{Verdict::partition, number, smallest}
+                           : Decision{Verdict::whole, number};
     }
     if (work.at_least != 0 && gated_operations_ == 0 && may_try(work)) {
         tried_for_ = session;
-        return confines ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
+        return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
     }
     Nanoseconds when = Silence::never;
     for (unsigned left = used_; left != 0; left &= left - 1) {

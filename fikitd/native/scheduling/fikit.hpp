@@ -38,9 +38,7 @@
 //   interference  What launches of a high session take beside others' work on top of waiting for SMs (caches,
 //               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
-//               beside (`Work::shortest`). Copies over the link disturb nobody. What slows high work down on
-//               the whole GPU goes, while there is some, where it costs least (`price`): its length, or as
-//               much longer as it takes to make good what it slows by.
+//               beside (`Work::shortest`). Copies over the link disturb nobody.
 //   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
 //               (outlasted.hpp): it goes where steps were late by less than the bound, less what the session
 //               has to catch up with. To be measured, it goes where no more than one and a half times the
@@ -212,8 +210,6 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds tardy = 3000;   // by which a launch may come later than its gap foretells
     static constexpr uint32_t most_in_time = 3;  // in a row: once may be chance
     static constexpr uint32_t long_row = 6, most_unmet = 64;  // launches; waits
-    // Share of high kernels' time by which it matters that something slows them; what a place must save.
-    static constexpr float slows = 0.1F, worth = 0.75F;
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;    // launches of a high session that are looked ahead
     static constexpr unsigned at_once = 16;        // of them; then it may turn out that there is no hope
@@ -430,9 +426,6 @@ class Fikit final : public Levels {
     static bool is_hopeless(const High& high, Sequence::Position position, Nanoseconds late);
     static bool is_silent(const High& high, Nanoseconds now, Nanoseconds until);
     bool fits(const Plan& plan, Nanoseconds now) const;
-    static bool meets(const High& high, const Plan& plan);
-    static float strain(const High& high, const Plan& plan);
-    Nanoseconds price(const Plan& plan) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
                  Nanoseconds latest, Nanoseconds look, Nanoseconds before);
     void wait_foreseen(High& high, const Sequence::Launch& launch);
@@ -445,10 +438,22 @@ class Fikit final : public Levels {
         return works_high(now) || (levels_[highest_level].members != 0 && high_at_ != 0 &&
                                    now - high_at_ < remembered * bounds_.high_memory);
     }
-    bool delayed() const;
-    bool may_try(const Work& work) const;
-    bool can_confine(const Work& work) const {
-        return !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
+    // Is one of them late by what its step may be late by?
+    bool delayed() const {
+        for (unsigned left = used_; left != 0; left &= left - 1) {
+            const High& high = highs_[std::countr_zero(left)];
+            if (high.spent + high.end - high.alone > high.allowed) return true;
+        }
+        return false;
+    }
+    // It may be short enough to go some time, nothing of high sessions is in flight, and none of them was
+    // delayed lately by what was tried.
+    bool may_try(const Work& work) const {
+        bool may = levels_[highest_level].in_flight == 0 &&
+                   work.at_least / std::max(work.waves, 1u) <= longest_bound();
+        for (unsigned left = used_; left != 0; left &= left - 1)
+            may = may && highs_[std::countr_zero(left)].rests == 0;
+        return may;
     }
     static bool unknown(const Work& work) { return computes(work.engine) && !work.known; }
     Nanoseconds near(Nanoseconds now, Nanoseconds until) const;
@@ -456,7 +461,6 @@ class Fikit final : public Levels {
     void let_be(Nanoseconds now);
     Decision stalled(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
-    Decision spare(unsigned session, const Moment& moment, Refusal& refusal);
     Decision search(unsigned session, const Moment& moment, Refusal& refusal);
     Decision or_saved_up(const Decision& chosen, uint64_t below, const Moment& moment);
     Decision wait(unsigned session, Refusal reason);

@@ -415,52 +415,6 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
 }
 
-// Is one of them late by what its step may be late by?
-inline bool Fikit::delayed() const {
-    for (unsigned left = used_; left != 0; left &= left - 1) {
-        const High& high = highs_[std::countr_zero(left)];
-        if (high.spent + high.end - high.alone > high.allowed) return true;
-    }
-    return false;
-}
-
-// It may be short enough to go some time, nothing of high sessions is in flight, and none of them was
-// delayed lately by what was tried.
-inline bool Fikit::may_try(const Work& work) const {
-    bool may =
-        levels_[highest_level].in_flight == 0 && work.at_least / std::max(work.waves, 1u) <= longest_bound();
-    for (unsigned left = used_; left != 0; left &= left - 1)
-        may = may && highs_[std::countr_zero(left)].rests == 0;
-    return may;
-}
-
-// Something that was foreseen of the high session is, or will be, on the GPU before the operation is over.
-inline bool Fikit::meets(const High& high, const Plan& plan) {
-    return high.sequence->known() && (high.outstanding > 0 || (high.sequence->expected() < plan.end &&
-                                                               !is_silent(high, plan.start, plan.end)));
-}
-
-// What a high session is slowed down by costs so many times the operation's length: what is idle in a step
-// makes that good, or its bound allows it. Of short kernels that cannot be told from noise, and beside a
-// partition they start later by much of their length.
-inline float Fikit::strain(const High& high, const Plan& plan) {
-    const Sequence& sequence = *high.sequence;
-    const Sequence::Position first = sequence.next() - (sequence.size() - high.step_from);
-    const Nanoseconds idle = high.waits ? sequence.slack(first) : 0, busy = high.step_time - idle;
-    if (busy < notable * sequence.period()) return 1;
-    return plan.guest.share * static_cast<float>(busy) / static_cast<float>(idle + high.bound);
-}
-
-// What it costs to go there: it lasts so long, or it takes longer to make good what it slows high work by.
-inline Nanoseconds Fikit::price(const Plan& plan) const {
-    float most = 1;
-    for (unsigned left = used_; left != 0; left &= left - 1) {
-        const High& high = highs_[std::countr_zero(left)];
-        if (meets(high, plan)) most = std::max(most, strain(high, plan));
-    }
-    return static_cast<Nanoseconds>(most * static_cast<float>(plan.length));
-}
-
 [[gnu::always_inline]] inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)

@@ -1,6 +1,5 @@
 // The policy `fikit`: how far decisions look ahead. High-priority launches wait meanwhile.
 #include <algorithm>
-#include <deque>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -227,77 +226,6 @@ TEST(who_is_far_ahead_is_measured_where_it_launches) {
     }
     CHECK(policy->statistics(0).over_bound > 20);  // until it was
     CHECK_EQUAL(policy->statistics(0).over_bound, late);
-}
-
-// A service launches a kernel of 64 blocks each 60 us, which takes 48; beside one on the whole GPU half as
-// long again, beside a confined one as much less as that has fewer SMs. `pause`: behind sixteen of them.
-// Where do kernels go that last as long on 64 SMs as on all, but slow it down?
-struct Placed {
-    unsigned whole = 0, smallest = 0, others = 0;
-};
-Placed beside_a_service(Nanoseconds pause) {
-    const Bounds bounds = with_partitions();
-    const auto policy = make_policy("fikit", bounds);
-    policy->opened(0, 0, 1, 0);
-    policy->opened(1, 5, 1, 0);
-    Work high = small(48 * us), low = small(122 * us);
-    high.blocks = 64;
-    low.key = 1000;
-    low.blocks = 256;
-    low.per_sm = 4;
-    low.waves = 1;
-    low.gated = true;
-    Nanoseconds over = 0, end = 0, next = 100 * ms;  // of the low one in flight, if any; of the service's
-    double slower = 0;
-    std::deque<Nanoseconds> ends;
-    unsigned launched = 0;
-    Placed placed;
-    for (Nanoseconds now = next; now < 600 * ms; now += us) {
-        for (; !ends.empty() && ends.front() <= now; ends.pop_front()) {
-            high.key = 1 + launched - ends.size();
-            policy->completed(0, high, 0, ends.front());
-        }
-        if (launched == 16 && ends.empty()) {
-            launched = 0;
-            next = now + pause;
-        }
-        if (over != 0 && now >= over) policy->completed(1, low, 0, std::exchange(over, 0));
-        if (launched < 16 && now >= next) {
-            high.key = 1 + launched++;
-            policy->issued(0, high, now);
-            if (launched == 16) policy->awaited(0, false, now);
-            const double longer = over > now ? slower : 0;
-            end = std::max(end, now + Sequence::latency) + static_cast<Nanoseconds>((1 + longer) * 48e3);
-            ends.push_back(end);
-            next += 60 * us;
-        }
-        if (over != 0) continue;
-        policy->arrived(1, low, now);
-        const Decision decision = policy->decide(now);
-        if (decision.verdict == Verdict::wait) {
-            policy->withdrawn(1, now);
-            continue;
-        }
-        const bool whole = decision.verdict == Verdict::whole;
-        const uint16_t sms = whole ? bounds.multiprocessors : bounds.partitions[decision.partition];
-        low.partition = whole ? 0 : static_cast<uint8_t>(decision.partition + 1);
-        policy->issued(1, low, now);
-        slower = 0.5 * sms / bounds.multiprocessors;
-        over = now + low.expected + 3 * us;
-        if (now < 300 * ms) continue;
-        placed.whole += whole;
-        placed.smallest += sms == 64;
-        placed.others += !whole && sms != 64;
-    }
-    return placed;
-}
-
-TEST(who_slows_others_goes_where_that_costs_least) {
-    const Placed busy = beside_a_service(20 * us);
-    const Placed pausing = beside_a_service(2 * ms);  // in which nobody is slowed down
-    CHECK(busy.smallest > 1000);
-    CHECK(busy.whole + busy.others < busy.smallest / 20);
-    CHECK(pausing.whole > 1000);
 }
 
 // What was predicted is counted once and for all, whatever becomes of the session.
