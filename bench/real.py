@@ -12,27 +12,37 @@ from typing import Final
 
 from fikitctl.demonstration.workloads import Operation, Workload
 
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """What a kernel does to others beside taking room, and they to it (``native/replay_gpu.hpp``)."""
+
+    pressure: float = 0.0
+    """How hard it presses on caches and memory bandwidth from the whole GPU."""
+    sensitivity: float = 0.0
+    """How much longer it lasts for each of that."""
+    crowding: float = 0.0
+    """How much longer a block lasts for each other one on its multiprocessor."""
+    confined: float = 1.0
+    """How many times as long a block lasts on a partition, apart from that."""
+
+
 _INTERFERENCE: Final = {
-    "multiply_512": (0.3, 1.0),
-    "multiply_1024": (0.52, 0.9),
-    "scale": (2.0, 0.0),
-    "iterate": (0.5, 1.6),
+    "multiply_512": Interference(sensitivity=1.0, crowding=0.33),
+    "multiply_1024": Interference(crowding=0.46),
+    "scale": Interference(pressure=1.8, confined=0.72),
+    "iterate": Interference(crowding=0.9),
 }
-"""By kernel: its pressure and its sensitivity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interfering(Operation):
-    """A kernel of which is known what it does to others, beside taking room. Nobody recorded that."""
+    """A kernel of which is known what it does to others. Nobody recorded that."""
 
-    pressure: float = 0.0
-    """How hard it presses on what runs beside it."""
-    sensitivity: float = 0.0
-    """How much longer it lasts for each of that."""
+    interference: Interference = Interference()
 
 
 def _kernel(name: str, at_us: float, dur_us: float, blocks: int, regs: int, shared_bytes: int) -> Operation:
-    pressure, sensitivity = _INTERFERENCE[name]
     return Interfering(
         kind="kernel",
         name=name,
@@ -43,8 +53,7 @@ def _kernel(name: str, at_us: float, dur_us: float, blocks: int, regs: int, shar
         block=(256, 1, 1),
         shared_bytes=shared_bytes,
         regs=regs,
-        pressure=pressure,
-        sensitivity=sensitivity,
+        interference=_INTERFERENCE[name],
     )
 
 

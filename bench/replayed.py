@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fikitctl.demonstration.workloads import Operation, Workload
 
-from bench.real import Interfering
+from bench.real import Interference, Interfering
 from fikitd.executor.set_up import partition_sizes
 from fikitd.scheduling.settings import SchedulingSection
 
@@ -270,15 +270,10 @@ def _program(name: str, workload: Workload | Varied) -> str:
         lasts = max(1, round(each.dur_us * 1e3))  # what counts for nothing could not be compared
         lines.append(f"{_unit(each)} {key} {stream} {round(each.at_us * 1e3)} {lasts} ")
         lines.append(f"{prod(each.grid)} {prod(each.block)} {each.regs} {each.shared_bytes} 0 ")
-        pressure, sensitivity = _interference(each)
-        lines.append(f"{pressure} {sensitivity} {int(graphs and id(each) not in ends)}\n")
+        does = each.interference if isinstance(each, Interfering) else Interference()
+        lines.append(f"{does.pressure} {does.sensitivity} {does.crowding} {does.confined} ")
+        lines.append(f"{int(graphs and id(each) not in ends)}\n")
     return "".join(lines)
-
-
-def _interference(operation: Operation) -> tuple[float, float]:
-    if isinstance(operation, Interfering):
-        return operation.pressure, operation.sensitivity
-    return 0.0, 0.0
 
 
 def _unit(operation: Operation) -> str:

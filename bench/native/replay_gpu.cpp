@@ -166,7 +166,7 @@ inline void Gpu::begin(uint16_t number, Nanoseconds time) {
     stream.resident = 0;
     stream.order = ++orders_;
     if (ahead_ >= 0) stop_ahead(time);
-    if (shape.pressure > 0) press(number, 1, time);
+    if (shape.interference.any()) press(number, true, time);
     claim(number);
 }
 
@@ -222,7 +222,7 @@ inline double Gpu::spread(Random& random) const {
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));
         length = std::max(grain, ((end + grain / 2) & -grain) - time);
     }
-    const bool sensitive = stream.current.shape->sensitivity > 0;
+    const bool sensitive = stream.current.shape->interference.any();
     if (sensitive) {
         wave.slowed = slowdown(stream);
         length = static_cast<Nanoseconds>(static_cast<double>(length) * wave.slowed);
@@ -253,17 +253,59 @@ void Gpu::stop_ahead(Nanoseconds time) {
     schedule(wave.end, Kind::wave_end, number);
 }
 
-// How many times as long a stream's blocks last beside what the others run.
+// So many blocks at most share an SM with one of the stream's, itself among them: each goes where there are
+// fewest.
+unsigned Gpu::crowd(const Stream& stream) const {
+    const auto resident = [](const Stream& of) {
+        const uint32_t sms = of.current.multiprocessors;
+        return std::min(of.current.shape->blocks, sms * of.current.shape->per_sm);
+    };
+    const uint32_t sms = stream.current.multiprocessors;
+    const auto room = [&](unsigned level) {
+        uint32_t free = 0, from = 0;
+        while (from < sms) {  // partitions begin with the same SM
+            unsigned there = 0;
+            uint32_t to = sms;
+            for (const uint16_t number : pressing_) {
+                const Stream& other = streams_[number];
+                const uint32_t its = other.current.multiprocessors;
+                const bool crowds = other.current.shape->interference.crowding > 0;
+                if (&other == &stream || its <= from || !crowds) continue;
+                to = std::min(to, its);
+                if (its <= sms || resident(other) > its - sms) there += (resident(other) + its - 1) / its;
+            }
+            free += (to - from) * (level > there ? level - there : 0);
+            from = to;
+        }
+        return free;
+    };
+    unsigned level = 1;
+    while (room(level) < resident(stream)) ++level;
+    return level;
+}
+
+// How many times as long a stream's blocks last beside what the others run, and where they do.
 double Gpu::slowdown(const Stream& stream) const {
     const Shape& shape = *stream.current.shape;
-    const double own = shape.pressure * stream.current.multiprocessors / model::sm_count;
-    return 1 + shape.sensitivity * std::max(0.0, pressure_ - own);
+    const Interference& own = shape.interference;
+    double pressure = 0;
+    for (const uint16_t number : pressing_) {
+        const Stream& other = streams_[number];
+        const double sms = other.current.multiprocessors / double{model::sm_count};
+        if (&other != &stream) pressure += other.current.shape->interference.pressure * (1 + 2 * sms) / 3;
+    }
+    const bool all = stream.current.multiprocessors == model::sm_count;
+    const uint32_t usual = (std::min(shape.blocks, model::sm_count * shape.per_sm) - 1) / model::sm_count;
+    return (1 + own.sensitivity * pressure) * (all ? 1 : own.confined) *
+           (1 + own.crowding * (crowd(stream) - 1)) / (1 + own.crowding * usual);
 }
 
 // A kernel begins, or ends, to press on the others: what is left of their blocks takes longer, or less long.
-void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
-    const Stream& stream = streams_[number];
-    pressure_ += sign * stream.current.shape->pressure * stream.current.multiprocessors / model::sm_count;
+void Gpu::press(uint16_t number, bool begins, Nanoseconds time) {
+    if (begins)
+        pressing_.push_back(number);
+    else
+        std::erase(pressing_, number);
     for (const uint16_t index : sensitive_) {
         Wave& wave = waves_[index];
         if (wave.stream == number || wave.end <= time) continue;
@@ -305,7 +347,7 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     const uint32_t resident = stream.resident -= wave.blocks;
     place_due_ = !pending_.empty();
     if (stream.pending > 0 || resident > 0) return;
-    if (stream.current.shape->pressure > 0) press(wave.stream, -1, time);
+    if (stream.current.shape->interference.any()) press(wave.stream, false, time);
     account(stream, -1, time);
     finish(wave.stream, time + model::kernel_end, completions);
 }

@@ -18,6 +18,18 @@ namespace fikit::replay {
 
 using sim::Nanoseconds;
 
+// What a kernel does to others beside taking room, and they to it. Kernels that only last do nothing.
+struct Interference {
+    // In caches and memory bandwidth: blocks last `sensitivity` times longer as the `pressure` of the other
+    // streams' kernels amounts to, a third of which they exert on however few SMs.
+    double pressure = 0, sensitivity = 0;
+    // A block lasts longer by that share for each other one on its SM, of whatever kernel.
+    double crowding = 0;
+    // On a partition a block lasts so many times as long: what memory bandwidth bounds, less.
+    double confined = 1;
+    bool any() const { return pressure > 0 || sensitivity > 0 || crowding > 0; }
+};
+
 // What a launch or copy occupies, and for how long.
 struct Shape {
     enum class Unit : uint8_t {
@@ -32,9 +44,7 @@ struct Shape {
     uint16_t per_sm = 1;
     Block block{};
     Nanoseconds duration = 0;  // of one block; of the whole operation where it does not use SMs
-    // Interference in caches and memory bandwidth: a kernel's blocks last so many times `sensitivity` longer
-    // as the `pressure` of the other streams' kernels amounts to. Kernels that only last have neither.
-    double pressure = 0, sensitivity = 0;
+    Interference interference{};
 };
 
 // One operation of a stream: ready at `arrival`, once its predecessor has completed.
@@ -231,7 +241,8 @@ class Gpu {
     double spread(Random& random) const;
     void stop_ahead(Nanoseconds time);
     double slowdown(const Stream& stream) const;
-    void press(uint16_t stream, int sign, Nanoseconds time);
+    unsigned crowd(const Stream& stream) const;
+    void press(uint16_t stream, bool begins, Nanoseconds time);
     void claim(uint16_t stream);
     void place_all(Nanoseconds time);
 
@@ -241,8 +252,8 @@ class Gpu {
     std::vector<Wave> waves_;
     std::vector<uint16_t> free_waves_;
     int ahead_ = -1;                   // the wave that others follow
-    std::vector<uint16_t> sensitive_;  // waves that are slowed by the pressure of others
-    double pressure_ = 0;              // of all that runs
+    std::vector<uint16_t> sensitive_;  // waves that others slow down
+    std::vector<uint16_t> pressing_;   // streams whose kernel does something to others
     struct CopyEngine {
         std::vector<uint16_t> waiting;
         int running = -1;

@@ -62,9 +62,10 @@ Operation read_operation(std::istream& line) {
     Operation operation;
     uint64_t blocks = 0;
     unsigned threads = 0, registers = 0, shared = 0;
-    double pressure = 0, sensitivity = 0;
+    Interference interference{};
     if (!(line >> unit >> operation.key >> operation.stream >> operation.at >> operation.duration >> blocks >>
-          threads >> registers >> shared >> operation.whole >> pressure >> sensitivity >> operation.joined) ||
+          threads >> registers >> shared >> operation.whole >> interference.pressure >>
+          interference.sensitivity >> interference.crowding >> interference.confined >> operation.joined) ||
         units.count(unit) == 0)
         throw std::invalid_argument("an operation cannot be read");
     operation.shape.unit = units.at(unit);
@@ -72,8 +73,7 @@ Operation read_operation(std::istream& line) {
     if (operation.shape.unit == Shape::Unit::multiprocessors)
         operation.shape =
             timed(std::max<uint64_t>(blocks, 1), threads, registers, shared, operation.duration);
-    operation.shape.pressure = pressure;
-    operation.shape.sensitivity = sensitivity;
+    operation.shape.interference = interference;
     return operation;
 }
 

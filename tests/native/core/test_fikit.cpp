@@ -347,13 +347,13 @@ TEST(kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound) {
     service.name = "service";
     for (unsigned number = 0; number < 60; ++number) {
         service.operations.push_back(kernel(1, number * 30 * us, 64, 8, 22 * us));
-        service.operations.back().shape.sensitivity = 1;
+        service.operations.back().shape.interference.sensitivity = 1;
     }
     service.iterations = {{service.operations.size(), 50 * us}};
     Program memory;
     for (unsigned number = 0; number < 60; ++number) {
         memory.operations.push_back(kernel(100, 0, 2048, 8, 40 * us));
-        memory.operations.back().shape.pressure = 2;
+        memory.operations.back().shape.interference.pressure = 2;
     }
     const Nanoseconds undisturbed = beside({}, 0, service).late;
     const Outcome outcome = beside(memory, 1, service);
