@@ -1,7 +1,7 @@
 """The real kernels of the sharing benchmark (native/kernels.cu) as workloads of the replay.
 
-Lengths are those measured on an H200. What the kernels do to each other there, beside waiting for
-multiprocessors, is fitted to what ``streams`` measured there: two figures a kernel.
+Lengths are those measured on an H200. What the kernels do to each other, beside waiting for multiprocessors,
+is fitted to what they took there together, on all multiprocessors and on partitions (DESIGN.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ struct Interference {
     double crowding = 0;
     // On a partition a block lasts so many times as long: what memory bandwidth bounds, less.
     double confined = 1;
-    bool any() const { return pressure > 0 || sensitivity > 0 || crowding > 0; }
+    bool any() const { return pressure > 0 || sensitivity > 0 || crowding > 0 || confined != 1; }
 };
 
 // What a launch or copy occupies, and for how long.
