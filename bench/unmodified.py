@@ -4,16 +4,19 @@ Each program runs once on the driver and once, in an executor of its own, on a d
 on its time. A program passes when both runs print the same, numbers within a relative 1e-3. What failed under
 fikitd runs again with every call logged. A program whose library or GPUs are not there is not run, and named.
 Options: --device, --output FOLDER (everything there), --json FILE (the result), names of programs (all by
-default), --seconds for each, --at-once.
+default), --seconds for each, --at-once, --beside COMMAND (that runs at high priority meanwhile, and the programs
+at low, in its executor: what the gate does to them is tested, too; errors of one are then those of all).
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -52,6 +55,8 @@ class Place:
 
     socket: str
     native: list[str]
+    shared: list[str]
+    """How a program is run under fikitd."""
 
 
 @dataclass
@@ -138,8 +143,7 @@ def examine(program: Program, place: Place, seconds: float, output: Path) -> Out
     native = run([*place.native, *command], seconds, {})
     log = output / f"{name}.log"
     log.unlink(missing_ok=True)  # of an earlier run
-    shared = ["run", "--isolate", "-p", "high", "--gpus", "all"]  # those it sees natively
-    under = [*FIKITCTL, "-H", place.socket, *shared, "--", *command]
+    under = [*FIKITCTL, "-H", place.socket, *place.shared, "--", *command]
     ours = run(under, seconds, {"FIKIT_SHIM_LOG": str(log)})
     for kind, result in (("native", native), ("fikit", ours)):
         (output / f"{name}.{kind}.out").write_text(result.output)
@@ -172,11 +176,40 @@ def examine(program: Program, place: Place, seconds: float, output: Path) -> Out
     return outcome
 
 
+@contextlib.contextmanager
+def beside(command: str, socket: str, output: Path) -> Iterator[None]:
+    """A program of high priority that runs meanwhile."""
+    if not command:
+        yield
+        return
+    with (output / "beside.out").open("w") as log:
+        high = subprocess.Popen(
+            [*FIKITCTL, "-H", socket, "run", "-p", "high", "--", *shlex.split(command)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield
+            if high.poll() is not None:
+                raise SystemExit(f"{command!r} ended meanwhile: {output / 'beside.out'}")
+        finally:
+            high.terminate()
+            high.wait(10)
+
+
 def examine_all(found: list[Program], options: argparse.Namespace, output: Path) -> Iterator[Outcome]:
     """Several at once; each when it is done."""
     with own_daemon(options.device) as socket:
-        place = Place(socket, SIMULATED if options.device == "sim" else [])
-        with concurrent.futures.ThreadPoolExecutor(options.at_once) as several:
+        place = Place(
+            socket,
+            SIMULATED if options.device == "sim" else [],
+            ["run", "-p", "low"] if options.beside else ["run", "--isolate", "-p", "high", "--gpus", "all"],
+        )  # all GPUs: those it sees natively
+        with (
+            beside(options.beside, socket, output),
+            concurrent.futures.ThreadPoolExecutor(options.at_once) as several,
+        ):
             waiting = [several.submit(examine, each, place, options.seconds, output) for each in found]
             for each in concurrent.futures.as_completed(waiting):
                 yield each.result()
@@ -202,6 +235,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--beside", default="", metavar="COMMAND")
     options = parser.parse_args()
     devices = machine.devices(parser, options.device)
     output = options.output or Path(tempfile.mkdtemp(prefix="fikit-unmodified-"))
