@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -55,8 +55,8 @@ class Place:
 
     socket: str
     native: list[str]
-    shared: list[str]
-    """How a program is run under fikitd."""
+    shared: Sequence[str] = ("run", "--isolate", "-p", "high", "--gpus", "all")
+    """How a program is run under fikitd: by default with the GPUs that it sees natively."""
 
 
 @dataclass
@@ -201,11 +201,8 @@ def beside(command: str, socket: str, output: Path) -> Iterator[None]:
 def examine_all(found: list[Program], options: argparse.Namespace, output: Path) -> Iterator[Outcome]:
     """Several at once; each when it is done."""
     with own_daemon(options.device) as socket:
-        place = Place(
-            socket,
-            SIMULATED if options.device == "sim" else [],
-            ["run", "-p", "low"] if options.beside else ["run", "--isolate", "-p", "high", "--gpus", "all"],
-        )  # all GPUs: those it sees natively
+        natively = SIMULATED if options.device == "sim" else []
+        place = Place(socket, natively, ("run", "-p", "low")) if options.beside else Place(socket, natively)
         with (
             beside(options.beside, socket, output),
             concurrent.futures.ThreadPoolExecutor(options.at_once) as several,
@@ -233,7 +230,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--beside", default="", metavar="COMMAND")
     options = parser.parse_args()

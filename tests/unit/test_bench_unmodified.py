@@ -45,7 +45,7 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_absent_is_not_run_and_not_passed(tmp_path: Path) -> None:
     absent = found.Program("p", "what", (sys.executable, "-c", "raise SystemExit(1)"), "not installed: q")
-    outcome = unmodified.examine(absent, unmodified.Place("/none", [], []), 1.0, tmp_path)
+    outcome = unmodified.examine(absent, unmodified.Place("/none", []), 1.0, tmp_path)
     assert (outcome.verdict, outcome.native_seconds) == ("not installed: q", None)
     assert not list(tmp_path.iterdir())
 
