@@ -2,10 +2,10 @@
 
 Each program runs once on the driver and once, in an executor of its own, on a daemon of our own, with a limit
 on its time. A program passes when both runs print the same, numbers within a relative 1e-3. What failed under
-fikitd runs again with every call logged. A program whose library or GPUs are not there is not run, and named.
+fikitd runs again with every call logged. What lacks a library or GPUs is not run, and named.
 Options: --device, --output FOLDER (everything there), --json FILE (the result), names of programs (all by
-default), --seconds for each, --at-once, --beside COMMAND (that runs at high priority meanwhile, and the programs
-at low, in its executor: what the gate does to them is tested, too; errors of one are then those of all).
+default), --seconds for each, --at-once, --beside COMMAND: that runs at high priority, and meanwhile the
+programs at low, in its executor. So the gate's doings are tested, too; errors of one are then those of all.
 """
 
 from __future__ import annotations
