@@ -88,8 +88,7 @@ class JitWish {
         void put(std::string_view words) const {
             size_t kept = 0;
             if (text != nullptr && bytes != 0) {
-                kept = std::min(words.size(), bytes - 1);
-                memcpy(text, words.data(), kept);
+                kept = words.copy(text, bytes - 1);
                 text[kept] = '\0';
             }
             if (filled != nullptr) *filled = reinterpret_cast<void*>(kept);

@@ -28,7 +28,8 @@ def number(address):
 
 
 def export(address):
-    return ctypes.string_at(done(driver.cuMemPoolExportPointer(address)).getPtr(), 64)
+    told = done(driver.cuMemPoolExportPointer(address))
+    return ctypes.string_at(told.getPtr(), 64)
 
 
 def pointer(told):
