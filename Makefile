@@ -98,7 +98,7 @@ native-test: $(VENV)/.installed  ## the native tests alone
 python-test: $(VENV)/.installed $(VENV)/.test  ## the Python tests alone (PYTEST="tests/unit -k help")
 	@echo "== Python tests"
 	mkdir -p build
-	$(BIN)/pytest $(if $(PYTEST),-m "not gpu" $(PYTEST),-m "not gpu and not alone" -n $(JOBS)) 2>&1 | tee build/pytest.log
+	$(BIN)/pytest $(if $(PYTEST),-m "not gpu" $(PYTEST),-m "not gpu and not alone" -n $(JOBS) --dist worksteal) 2>&1 | tee build/pytest.log
 	$(if $(PYTEST),,$(BIN)/pytest -m "alone and not gpu" 2>&1 | tee -a build/pytest.log)
 
 # All but the kernels, which are the simulated GPU's affair: PYTEST=tests/contract/test_driver_kernels.py
