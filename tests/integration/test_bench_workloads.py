@@ -77,7 +77,7 @@ def test_where_nothing_runs_it_says_so() -> None:
 
 def test_what_there_is_no_time_for_is_refused() -> None:
     result = measured(
-        *("--solo", "service", "--pairs", "none", "--start-ups", "none", "--seconds", "2", "--within", "3")
+        *("--solo", "service", "--pairs", "none", "--start-ups", "none", "--seconds", "0.1", "--within", "1")
     )
     assert "raise --within" in result["skipped"]["solo"]
     assert result["solo"] == []
