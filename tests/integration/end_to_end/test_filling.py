@@ -139,7 +139,7 @@ def test_a_pause_behind_an_answer_is_none_of_the_step(daemon: Daemon, connect: C
         for _ in range(8):
             spin.launch(200_000, grid=132, block=128)
             memory.read()
-            time.sleep(0.25 * SCALE)
+            time.sleep(0.1 * SCALE)
     gate = explain(daemon, high).gated.gate
     assert gate.steps >= 6
     assert gate.step_ns < 25_000_000
