@@ -2,8 +2,6 @@
 // the options whose value is a number, and the rest stays here: the buffers for its words.
 #pragma once
 
-#include <string.h>
-
 #include <algorithm>
 #include <string_view>
 
@@ -88,7 +86,8 @@ class JitWish {
         void put(std::string_view words) const {
             size_t kept = 0;
             if (text != nullptr && bytes != 0) {
-                kept = words.copy(text, bytes - 1);
+                kept = std::min(words.size(), bytes - 1);
+                std::copy_n(words.data(), kept, text);
                 text[kept] = '\0';
             }
             if (filled != nullptr) *filled = reinterpret_cast<void*>(kept);
