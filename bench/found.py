@@ -1,7 +1,8 @@
 """The programs of bench/programs: what each covers, how it is run, and what it lacks on this machine.
 
-A program says by itself what it needs: a Python one by what it imports and by `GPUS` (how many, if not one),
-one of C++ by being one. The first sentence of its docstring, or its first comment, is what it covers.
+A program says by itself what it needs: a Python one by what it imports, by `GPUS` (how many, if not one) and
+`SECONDS` (if more than others get), one of C++ by being one. The first sentence of its docstring, or its
+first comment, is what it covers.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Program:
     command: tuple[str, ...] = ()
     lacks: str = ""
     modules: tuple[str, ...] = ()
+    seconds: float = 0
+    """It may take; 0: as long as all others."""
 
 
 def _imported(tree: ast.Module) -> list[str]:
@@ -53,12 +56,12 @@ def _imported(tree: ast.Module) -> list[str]:
     return sorted({name.partition(".")[0] for name in found} - sys.stdlib_module_names)
 
 
-def _gpus(tree: ast.Module) -> int:
-    """The program's GPUS."""
+def _said(tree: ast.Module, name: str, otherwise: float) -> float:
+    """The program's GPUS or SECONDS."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "GPUS":
-            return int(ast.literal_eval(node.value))
-    return 1
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return float(ast.literal_eval(node.value))
+    return otherwise
 
 
 def sentence(text: str) -> str:
@@ -72,11 +75,12 @@ def python_program(path: Path, seconds: float, gpus: int) -> Program:
     modules = tuple(_imported(tree))
     absent = [name for name in modules if importlib.util.find_spec(name) is None]
     lacks = f"not installed: {', '.join(absent)}" if absent else ""
-    needed = _gpus(tree)
+    needed = _said(tree, "GPUS", 1)
     if not lacks and needed > gpus:
-        lacks = f"needs {needed} GPUs"
+        lacks = f"needs {needed:.0f} GPUs"
+    seconds = max(seconds, _said(tree, "SECONDS", seconds))
     command = (sys.executable, "-P", "-c", GUARD, str(seconds), str(path))
-    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules)
+    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules, seconds)
 
 
 BUILDS: Final = {

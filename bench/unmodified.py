@@ -4,8 +4,8 @@ Each program runs once on the driver and once, in an executor of its own, on a d
 on its time. A program passes when both runs print the same, numbers within a relative 1e-3. What failed under
 fikitd runs again with every call logged. What lacks a library or GPUs is not run, and named.
 Options: --device, --output FOLDER (everything there), --json FILE (the result), names of programs (all by
-default), --seconds for each, --at-once, --beside COMMAND: that runs at high priority, and meanwhile the
-programs at low, in its executor. So the gate's doings are tested, too; errors of one are then those of all.
+default), --seconds for each, --at-once, --beside COMMAND: that runs at high priority, and once it has printed
+something the programs at low, in its executor. So the gate is tested, too; errors of one are those of all.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ FIKITCTL: Final = [sys.executable, "-P", "-c", "import sys; from fikitctl.main i
 SIMULATED: Final = [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
 TOLERANCE: Final = 1e-3
 PASSED: Final = "pass"
+READY_SECONDS: Final = 120.0
 
 
 @dataclass
@@ -137,7 +138,7 @@ def tail(text: str, lines: int) -> str:
 
 def examine(program: Program, place: Place, seconds: float, output: Path) -> Outcome:
     """Run one program both ways."""
-    name, command = program.name, program.command
+    name, command, seconds = program.name, program.command, max(seconds, program.seconds)
     if program.lacks:
         return Outcome(name, program.covers, program.lacks)
     native = run([*place.native, *command], seconds, {})
@@ -178,11 +179,12 @@ def examine(program: Program, place: Place, seconds: float, output: Path) -> Out
 
 @contextlib.contextmanager
 def beside(command: str, socket: str, output: Path) -> Iterator[None]:
-    """A program of high priority that runs meanwhile."""
+    """A program of high priority that runs meanwhile, from when it has printed something on."""
     if not command:
         yield
         return
-    with (output / "beside.out").open("w") as log:
+    said = output / "beside.out"
+    with said.open("w") as log:
         high = subprocess.Popen(
             [*FIKITCTL, "-H", socket, "run", "-p", "high", "--", *shlex.split(command)],
             stdin=subprocess.DEVNULL,
@@ -190,9 +192,14 @@ def beside(command: str, socket: str, output: Path) -> Iterator[None]:
             stderr=subprocess.STDOUT,
         )
         try:
+            until = time.monotonic() + READY_SECONDS
+            while said.stat().st_size == 0 and high.poll() is None:
+                if time.monotonic() > until:
+                    raise SystemExit(f"{command!r} printed nothing within {READY_SECONDS:.0f} s")
+                time.sleep(0.05)
             yield
             if high.poll() is not None:
-                raise SystemExit(f"{command!r} ended meanwhile: {output / 'beside.out'}")
+                raise SystemExit(f"{command!r} ended meanwhile: {said}")
         finally:
             high.terminate()
             high.wait(10)
@@ -230,7 +237,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--beside", default="", metavar="COMMAND")
     options = parser.parse_args()

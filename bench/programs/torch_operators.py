@@ -15,11 +15,13 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 if importlib.util.find_spec("expecttest") is None:  # PyTorch's test cases derive from its; no sample needs it
-    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase)  # type: ignore[assignment]
+    sys.modules["expecttest"] = types.ModuleType("expecttest")
+    vars(sys.modules["expecttest"])["TestCase"] = unittest.TestCase
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
 
+SECONDS = 150
 PROCESSES = 4
 SAMPLES = 4
 TYPES = [torch.float32, torch.bfloat16, torch.complex64, torch.int64]
@@ -52,8 +54,9 @@ def backwards(results: object, inputs: object) -> Iterator[str]:
     """The gradients of the results' sum."""
     outs, ins = needing_gradients(results), [leaf for leaf in needing_gradients(inputs) if leaf.is_leaf]
     if outs and ins:
-        total = sum(out.abs().sum() if out.is_complex() else out.float().sum() for out in outs)
-        yield from told(torch.autograd.grad(total, ins, allow_unused=True))  # type: ignore[arg-type]
+        sums = (out.abs().sum() if out.is_complex() else out.float().sum() for out in outs)
+        total = sum(sums, start=torch.zeros((), device=outs[0].device))
+        yield from told(torch.autograd.grad(total, ins, allow_unused=True))
 
 
 def show(name: str, samples: Callable[[], Iterable[Callable[[], Iterable[str]]]]) -> None:
@@ -149,4 +152,5 @@ else:
         for number in range(PROCESSES)
     ]
     for each in parts:
-        print(each.communicate()[0], each.returncode)
+        print(each.communicate()[0])
+    sys.exit(any(each.returncode for each in parts))

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(os.environ.get("FIKIT_TEST_DEVICE") != "real", reason="needs a GPU (make gpu-test)"),
 ]
-SECONDS = 150.0
+SECONDS = 90.0
 NAMES = sorted(path.stem for path in found.PROGRAMS.iterdir() if path.suffix in (".py", ".cu"))
 MATRIX = {
     program["name"]: program["verdict"]
